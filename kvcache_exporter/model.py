@@ -1,0 +1,303 @@
+"""The frozen values that travel between the stages, and the states an engine can be in.
+
+``None`` always means "it does not say"; it is never a stand-in for 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class State(StrEnum):
+    """What an engine is in, exactly one at a time; tested in the order written here."""
+
+    NO_DATA = "no_data"
+    UNTRUSTED = "untrusted"
+    STALE = "stale"
+    PAUSED = "paused"
+    STALLED = "stalled"
+    PREEMPTION_STORM = "preemption_storm"
+    SATURATED = "saturated"
+    HELD_IDLE = "held_idle"
+    LEAK_SUSPECT = "leak_suspect"
+    LEAK = "leak"
+    OK = "ok"
+    UNKNOWN = "unknown"
+
+
+class Role(StrEnum):
+    """Part an engine plays in a disaggregated deployment; prefill and decode hold blocks longer."""
+
+    BOTH = "both"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Sample(NamedTuple):
+    """One line of an exposition: metric name as printed, labels, value."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a target or a source: a stable code for machines, a text for people.
+
+    The text names the cause and ends with what to do next.
+    """
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One vLLM metrics endpoint to scrape."""
+
+    name: str
+    url: str
+    labels: tuple[tuple[str, str], ...] = ()
+    role: Role = Role.BOTH
+    hold_seconds: float | None = None
+    """How long blocks may rightly stay held after a request ended; None = by connector."""
+    gpu_uuids: tuple[str, ...] = ()
+    """GPUs the operator says belong to this target; empty = find out."""
+    auth: str | None = None
+    """Name of the configured credentials, never the credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What came back from one GET of one target: a body, or the reason why there is none."""
+
+    target: str
+    time: float
+    """Unix seconds on the pipeline's steady clock, taken when the answer was complete."""
+    duration_seconds: float
+    body: bytes | None
+    problem: Problem | None = None
+    filtered: bool = False
+    """True when the body holds only the names that were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReading:
+    """What one page says about one engine; counters are lifetime totals as printed.
+
+    Block counts are exact integers recovered from the usage ratio; ``pool_blocks`` is what can
+    be used (the null block is not counted).
+    """
+
+    engine: str
+    model_name: str | None = None
+    naming: str = "vllm:"
+    running: float | None = None
+    waiting: float | None = None
+    waiting_deferred: float | None = None
+    """Waiting for something other than capacity (remote KV, grammar, ...)."""
+    usage_ratio: float | None = None
+    pool_blocks: int | None = None
+    used_blocks: int | None = None
+    block_size_tokens: int | None = None
+    pool_tokens: int | None = None
+    pool_bytes: int | None = None
+    cache_dtype: str | None = None
+    prefix_caching: bool | None = None
+    sleeping: bool | None = None
+    connector: bool = False
+    """A KV connector shows on the page, so blocks may rightly outlive their request."""
+    prompt_tokens: float | None = None
+    generation_tokens: float | None = None
+    finished_prompt_tokens: float | None = None
+    finished_generation_tokens: float | None = None
+    finished_requests: float | None = None
+    first_tokens: float | None = None
+    """Requests that got their first token."""
+    completions: float | None = None
+    """Requests that ended normally (``request_success`` less aborts, else ``finished_requests``)."""
+    steps: float | None = None
+    """Engine steps that produced output."""
+    prefix_hit_tokens: float | None = None
+    prefix_query_tokens: float | None = None
+    external_hit_tokens: float | None = None
+    external_query_tokens: float | None = None
+    hit_ratio: float | None = None
+    """A hit ratio printed as such (V0, logs); the judge prefers the token counters."""
+    preemptions: float | None = None
+    transfer_errors: float | None = None
+    stored_bytes: float | None = None
+    """Bytes written to an external KV store."""
+    http_requests: float | None = None
+    """Completion requests seen by the API server, whether or not the engine answered."""
+    process_start_time_seconds: float | None = None
+    """Start of the process, or the oldest ``_created`` of its counters."""
+    resident_memory_bytes: float | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetReading:
+    """One page as read: its engines, and what is wrong with it."""
+
+    engines: tuple[EngineReading, ...]
+    problems: tuple[Problem, ...] = ()
+    vllm_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that a GPU source reports on a GPU."""
+
+    pid: int
+    used_bytes: int | None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU or MIG slice as one source sees it; ``problem`` when it could not be read."""
+
+    uuid: str
+    source: str
+    index: int | None = None
+    model: str | None = None
+    driver_version: str | None = None
+    total_bytes: int | None = None
+    used_bytes: int | None = None
+    reserved_bytes: int | None = None
+    free_bytes: int | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    """None = the source cannot tell; () = it says nobody."""
+    parent_uuid: str | None = None
+    """For a MIG slice, the GPU it is cut from."""
+    namespace: str | None = None
+    pod: str | None = None
+    container: str | None = None
+    xid: int | None = None
+    """Last XID error code; sticky, so only a change means anything."""
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSourceReading:
+    """What one GPU source (NVML, a DCGM exporter) answered in a cycle."""
+
+    source: str
+    time: float
+    up: bool
+    gpus: tuple[GpuReading, ...] = ()
+    expected: int | None = None
+    """How many GPUs this source has reported at its best."""
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One engine at one moment: the reading, or None for a failed scrape, and its GPUs."""
+
+    time: float
+    target: str
+    engine: str
+    reading: EngineReading | None
+    gpus: tuple[GpuReading, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Indication:
+    """What one indicator says: a value, whether it alarms, and why, in a sentence with numbers."""
+
+    name: str
+    value: float | None
+    alarming: bool
+    because: str
+    low: float | None = None
+    high: float | None = None
+    details: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers under the names they are exported with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something true beside any state."""
+
+    kind: str
+    start: float
+    because: str
+    end: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict on one engine at one moment, with everything that speaks for it."""
+
+    state: State
+    since: float
+    confidence: float
+    because: tuple[str, ...]
+    leak_active: bool = False
+    indications: tuple[Indication, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    orphaned_blocks: int | None = None
+    orphaned_blocks_low: int | None = None
+    idle_floor_blocks: int | None = None
+    idle_floor_time: float | None = None
+    free_slope_per_second: float | None = None
+    """Load-independent slope of free blocks: negative while leaking. 95 % interval low..high."""
+    free_slope_low_per_second: float | None = None
+    free_slope_high_per_second: float | None = None
+    exhaustion_time: float | None = None
+    exhaustion_earliest_time: float | None = None
+    exhaustion_latest_time: float | None = None
+    hit_ratio: float | None = None
+    """From token deltas over ``hit_ratio_window_seconds``."""
+    hit_ratio_window_seconds: float | None = None
+    hit_ratio_baseline: float | None = None
+    hit_ratio_drift: bool | None = None
+    preemptions_per_completion: float | None = None
+    completions_per_second: float | None = None
+    blocks_lost_per_event: tuple[tuple[str, float], ...] = ()
+    """(event, blocks) of the best correlate only; empty while there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """One engine in a snapshot."""
+
+    target: str
+    engine: str
+    labels: tuple[tuple[str, str], ...]
+    reading: EngineReading | None
+    judgement: Judgement
+    gpu_uuids: tuple[str, ...] = ()
+    vllm_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStatus:
+    """One target in a snapshot."""
+
+    target: Target
+    up: bool
+    last_success_time: float | None
+    duration_seconds: float | None
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything one cycle found out; published whole and never changed afterwards."""
+
+    time: float
+    cycle_duration_seconds: float
+    targets: tuple[TargetStatus, ...] = ()
+    engines: tuple[EngineStatus, ...] = ()
+    gpu_sources: tuple[GpuSourceReading, ...] = ()
+    gpu_outside_pool_bytes: tuple[tuple[str, float], ...] = ()
+    gpu_unowned_bytes: tuple[tuple[str, float], ...] = ()
+    config_reload_ok: bool = True
