@@ -119,7 +119,7 @@ class EngineReading:
     first_tokens: float | None = None
     """Requests that got their first token."""
     completions: float | None = None
-    """Requests that ended normally (``request_success`` less aborts, else ``finished_requests``)."""
+    """Requests that ended normally (``request_success`` less aborts, or ``finished_requests``)."""
     steps: float | None = None
     """Engine steps that produced output."""
     prefix_hit_tokens: float | None = None
