@@ -218,8 +218,12 @@ class Indication:
     because: str
     low: float | None = None
     high: float | None = None
-    details: Mapping[str, float] = field(default_factory=dict)
-    """Further numbers under the names they are exported with."""
+    details: Mapping[str, float | None] = field(default_factory=dict)
+    """Numbers for the judgement, under the names of its fields."""
+    state: State | None = None
+    """The state this speaks for while it alarms."""
+    finding: str | None = None
+    """The finding this stands for while it alarms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,44 @@
+"""Indicators: every module here that has an ``indicate`` is one; its file is its registration.
+
+``indicate(history, settings)`` is pure and answers with an ``Indication`` or None (nothing to
+say). Optional constants of a module: ``EVERY_SECONDS`` (default 0 = each scrape) says how old
+the last answer may be before it is asked again. An indication votes for a state with ``state``,
+names a finding with ``finding`` and hands numbers to the judgement through ``details``, keyed by
+the field of ``Judgement`` they fill.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from kvcache_exporter.history import History
+from kvcache_exporter.judge_settings import JudgeSettings
+from kvcache_exporter.model import Indication
+
+
+class Indicator(NamedTuple):
+    """One indicator module as found."""
+
+    name: str
+    every_seconds: float
+    indicate: Callable[[History, JudgeSettings], Indication | None]
+
+
+@cache
+def all_indicators() -> tuple[Indicator, ...]:
+    """Every indicator in this folder, by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    modules = (importlib.import_module(f"{__name__}.{name}") for name in names)
+    return tuple(
+        Indicator(
+            module.__name__.rpartition(".")[2],
+            float(getattr(module, "EVERY_SECONDS", 0.0)),
+            module.indicate,
+        )
+        for module in modules
+        if hasattr(module, "indicate")
+    )
