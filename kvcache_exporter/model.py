@@ -181,6 +181,10 @@ class GpuReading:
     xid: int | None = None
     """Last XID error code; sticky, so only a change means anything."""
     problem: Problem | None = None
+    instance_id: int | None = None
+    """MIG GPU instance id: what NVML's and DCGM's view of one slice have in common."""
+    pods: tuple[tuple[str, str], ...] = ()
+    """(namespace, pod) of everybody the source says uses it; several when it is shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,10 @@ class GpuSourceReading:
     expected: int | None = None
     """How many GPUs this source has reported at its best."""
     problem: Problem | None = None
+    seen: int | None = None
+    """How many GPUs answered this time (MIG slices not counted)."""
+    fingerprint: int | None = None
+    """Changes whenever anything the source says about a working GPU changes; None = cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
