@@ -69,6 +69,26 @@ class Target:
     """GPUs the operator says belong to this target; empty = find out."""
     auth: str | None = None
     """Name of the configured credentials, never the credentials."""
+    discovered: bool = False
+    """Discovery, not the operator, chose the address: it may be neither loopback nor link-local."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """How to prove who we are to a target and how to check who it is.
+
+    Names files, never holds a secret: the files are read anew at each scrape.
+    """
+
+    bearer_file: str | None = None
+    username: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    server_name: str | None = None
+    """Name to check the server's certificate against, where it is not the URL's host."""
+    insecure_skip_verify: bool = False
 
 
 @dataclass(frozen=True, slots=True)
