@@ -1,0 +1,1 @@
+"""Measurements of the exporter; scripts for people, no part of the package."""

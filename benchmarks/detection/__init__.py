@@ -1,0 +1,1 @@
+"""How well leaks are told from load: simulated engines, real recordings, every detector."""
