@@ -69,6 +69,8 @@ class Target:
     """GPUs the operator says belong to this target; empty = find out."""
     auth: str | None = None
     """Name of the configured credentials, never the credentials."""
+    num_gpu_blocks: int | None = None
+    """Size of the pool where the page does not tell it, as vLLM logs it."""
     discovered: bool = False
     """Discovery, not the operator, chose the address: it may be neither loopback nor link-local."""
 

@@ -1,0 +1,236 @@
+"""What the operator decides: one YAML file, or flags for the simplest case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kvcache_exporter.judge_settings import JudgeSettings
+from kvcache_exporter.model import Credentials, Role, Target
+from kvcache_exporter.schema import OperatorError, build, parse_yaml
+
+DEFAULT_PORT = 10158
+"""Free in the exporters' port register; 9100 to 9999 are all taken."""
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_RESERVED = frozenset({"target", "engine", "state", "uuid", "instance", "job"})
+_BASES = ("", "/", "/v1", "/v1/")
+"""Paths people paste for a server as a whole; its metrics are under /metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetConfig:
+    """One vLLM server named by hand."""
+
+    url: str
+    name: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    role: Role = Role.BOTH
+    hold_seconds: float | None = None
+    gpu_uuids: tuple[str, ...] = ()
+    num_gpu_blocks: int | None = None
+    auth: str | None = None
+
+    def mistakes(self) -> Iterable[tuple[str, str]]:
+        """Check what the types cannot."""
+        if (text := url_mistake(self.url)) is not None:
+            yield "url", text
+        for name in self.labels:
+            if (text := label_mistake(name)) is not None:
+                yield f"labels.{name}", text
+        if self.hold_seconds is not None and self.hold_seconds < 0:
+            yield "hold_seconds", f"must be 0 or more, not {self.hold_seconds:g}"
+        if self.num_gpu_blocks is not None and self.num_gpu_blocks < 2:
+            yield "num_gpu_blocks", "must be what vLLM logs as '# GPU blocks', at least 2"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSdConfig:
+    """Target files in Prometheus' own ``file_sd`` format, JSON or YAML."""
+
+    files: tuple[str, ...]
+    refresh_seconds: float = 30.0
+    auth: str | None = None
+
+    def mistakes(self) -> Iterable[tuple[str, str]]:
+        """Check the suffixes and the interval."""
+        for position, name in enumerate(self.files):
+            if not name.endswith((".json", ".yml", ".yaml")):
+                yield f"files[{position}]", f"must end in .json, .yml or .yaml, not {name!r}"
+        if not self.files:
+            yield "files", "is empty; name at least one file, * is allowed in its last part"
+        if self.refresh_seconds <= 0:
+            yield "refresh_seconds", f"must be more than 0, not {self.refresh_seconds:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuConfig:
+    """Where GPU memory is read."""
+
+    nvml: bool = True
+    dcgm_url: str | None = None
+    dcgm_auth: str | None = None
+
+    def mistakes(self) -> Iterable[tuple[str, str]]:
+        """Check the address."""
+        if self.dcgm_url is not None and (text := url_mistake(self.dcgm_url)) is not None:
+            yield "dcgm_url", text
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole configuration; only ``load`` and ``from_flags`` make one outside tests."""
+
+    listen_address: str = f"127.0.0.1:{DEFAULT_PORT}"
+    interval_seconds: float = 10.0
+    timeout_seconds: float | None = None
+    max_body_bytes: int = 8 * 1024 * 1024
+    max_engines: int = 10_000
+    filtered_route: bool = True
+    enable_reload: bool = False
+    state_file: str | None = None
+    web_config_file: str | None = None
+    targets: tuple[TargetConfig, ...] = ()
+    file_sd: tuple[FileSdConfig, ...] = ()
+    auth: Mapping[str, Credentials] = field(default_factory=dict)
+    gpus: GpuConfig = field(default_factory=GpuConfig)
+    judge: JudgeSettings = field(default_factory=JudgeSettings)
+
+    @property
+    def scrape_timeout_seconds(self) -> float:
+        """Total deadline of one scrape: as configured, else 80 % of the interval, at most 5 s."""
+        return self.timeout_seconds or min(0.8 * self.interval_seconds, 5.0)
+
+    def mistakes(self) -> Iterable[tuple[str, str]]:
+        """Check what spans several keys."""
+        if not 1.0 <= self.interval_seconds <= 3600.0:
+            yield "interval_seconds", f"must be 1 to 3600, not {self.interval_seconds:g}"
+        if self.timeout_seconds is not None and not 0 < self.timeout_seconds <= (
+            self.interval_seconds
+        ):
+            yield "timeout_seconds", "must be more than 0 and at most interval_seconds"
+        if not 1024 <= self.max_body_bytes <= 2**30:
+            yield "max_body_bytes", f"must be 1024 to {2**30}, not {self.max_body_bytes}"
+        if self.max_engines < 1:
+            yield "max_engines", f"must be at least 1, not {self.max_engines}"
+        if (text := address_mistake(self.listen_address)) is not None:
+            yield "listen_address", text
+        yield from self._names_twice()
+        yield from self._unknown_auth()
+
+    def _names_twice(self) -> Iterable[tuple[str, str]]:
+        seen: dict[str, int] = {}
+        for position, target in enumerate(self.targets):
+            name = target.name or target_name(target.url)
+            if name in seen:
+                yield (
+                    f"targets[{position}]",
+                    f"is called {name!r} like targets[{seen[name]}]; give it another name",
+                )
+            seen.setdefault(name, position)
+
+    def _unknown_auth(self) -> Iterable[tuple[str, str]]:
+        uses = [(f"targets[{i}].auth", one.auth) for i, one in enumerate(self.targets)]
+        uses += [(f"file_sd[{i}].auth", one.auth) for i, one in enumerate(self.file_sd)]
+        uses.append(("gpus.dcgm_auth", self.gpus.dcgm_auth))
+        for path, name in uses:
+            if name is not None and name not in self.auth:
+                known = ", ".join(sorted(self.auth)) or "none"
+                yield path, f"{name!r} is not defined under auth (defined: {known})"
+
+
+def load(path: Path) -> Config:
+    """Read a configuration file; raise OperatorError with all that is wrong with it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise OperatorError([f"{path}: cannot be read: {reason}"]) from None
+    return build(Config, parse_yaml(text, path.name), path.name)
+
+
+def with_flags(config: Config, urls: Sequence[str], **flags: object) -> Config:
+    """Lay command line flags over *config*; None leaves a key as it is."""
+    given = {key: value for key, value in flags.items() if value is not None}
+    mistakes = [f"--vllm-url {_bare(u)}: {text}" for u in urls if (text := url_mistake(u))]
+    if mistakes:
+        raise OperatorError(mistakes)
+    names = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    targets = (*config.targets, *(TargetConfig(url) for url in dict.fromkeys(urls)))
+    made = Config(**{**names, **given, "targets": targets})
+    if found := [f"--{key.replace('_', '-')}: {text}" for key, text in made.mistakes()]:
+        raise OperatorError(found)
+    return made
+
+
+def static_targets(config: Config) -> tuple[Target, ...]:
+    """Make targets of those that the operator named."""
+    return tuple(
+        Target(
+            name=one.name or target_name(one.url),
+            url=metrics_url(one.url),
+            labels=tuple(sorted(one.labels.items())),
+            role=one.role,
+            hold_seconds=one.hold_seconds,
+            gpu_uuids=one.gpu_uuids,
+            auth=one.auth,
+            num_gpu_blocks=one.num_gpu_blocks,
+        )
+        for one in config.targets
+    )
+
+
+def metrics_url(url: str) -> str:
+    """Complete the address of a server to that of its metrics page."""
+    parts = urlsplit(url)
+    return parts._replace(path="/metrics").geturl() if parts.path in _BASES else url
+
+
+def target_name(url: str) -> str:
+    """Name a target by host and port, and by its path where that is not /metrics."""
+    parts = urlsplit(metrics_url(url))
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return f"{host}:{port}" + ("" if parts.path == "/metrics" else parts.path)
+
+
+def url_mistake(url: str) -> str | None:
+    """Say what is wrong with the address of a server, if anything."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        return f"is not a URL: {error}"
+    if parts.scheme not in ("http", "https") or "://" not in url:
+        return f"must start with http:// or https://; did you mean http://{_bare(url)}?"
+    if not host or any(c.isspace() or ord(c) < 32 for c in url):
+        return "has no host, or a blank in it; write http://HOST:PORT"
+    if parts.username is not None or parts.password is not None:
+        return "must not carry a user or password; put them in a file and name it under auth"
+    return "must not have a fragment (#...)" if parts.fragment else None
+
+
+def label_mistake(name: str) -> str | None:
+    """Say why *name* cannot be a label of ours, if it cannot."""
+    if _LABEL.fullmatch(name) is None or name.startswith("__"):
+        return "is not a label name; use letters, digits and _ and do not start with __"
+    if name in _RESERVED:
+        return "is a label that the exporter or Prometheus sets itself; take another name"
+    return None
+
+
+def _bare(url: str) -> str:
+    """Strip scheme and any user and password, which must not reach a message."""
+    return url.split("//")[-1].rpartition("@")[2]
+
+
+def address_mistake(address: str) -> str | None:
+    """Say what is wrong with HOST:PORT, if anything."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        return f"must be HOST:PORT such as 127.0.0.1:{DEFAULT_PORT}, not {address!r}"
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        return f"an IPv6 address needs brackets: [{host}]:{port}"
+    return None
