@@ -1,0 +1,150 @@
+"""vLLM's undocumented short cut: the mounted `/metrics/` (note the slash) honours `?name[]=`.
+
+It answers 1.7 KB in 1.3 ms where `/metrics` costs the engine's API process 59 KB and 5.8 ms
+(vLLM 0.32.0). Being undocumented it has to earn trust, target by target: with several API servers
+it answers 200 with an empty page, elsewhere the slash is a 404 or a redirect. So the route is
+proved once against plain pages taken before and after it, and left where it differs for as long as
+the target stays up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import isnan
+from urllib.parse import quote, urlsplit
+
+from kvcache_exporter.model import Problem, Sample, Scrape, Target
+
+Fetch = Callable[[Target, str | None], Awaitable[Scrape]]
+Parse = Callable[[bytes], "list[Sample] | Problem"]
+Series = tuple[str, frozenset[tuple[str, str]]]
+Values = Mapping[Series, float]
+
+MAX_QUERY_BYTES = 7 * 1024
+"""Servers refuse request lines of 8 KB; the path needs some room too."""
+ATTEMPTS = 5
+_COUNTER_SUFFIXES = ("_total", "_count", "_sum", "_bucket")
+
+
+@dataclass(slots=True)
+class _Route:
+    """What is known of one target; `lines` of 0 = not proved, `attempts` of 0 = given up."""
+
+    url: str
+    attempts: int = ATTEMPTS
+    lines: int = 0
+    names: frozenset[str] = frozenset()
+    doubtful: frozenset[Series] | None = None
+    """Series that no comparison so far has confirmed; None before the first one."""
+
+
+class FilteredRoute:
+    """A `fetch` that asks for the wanted names only, wherever that is proved to lose nothing."""
+
+    def __init__(self, fetch: Fetch, wanted: Iterable[str], parse: Parse) -> None:
+        """`wanted` are sample names as printed, `_total`, `_sum` and `_count` included."""
+        query = "&".join(f"name%5B%5D={quote(name, safe=':')}" for name in wanted)
+        self._query = query if len(query) <= MAX_QUERY_BYTES else ""
+        self._fetch = fetch
+        self._parse = parse
+        self._routes: dict[str, _Route] = {}
+
+    async def fetch(self, target: Target) -> Scrape:
+        """Scrape a target by the cheapest route that is known to tell the whole truth."""
+        scrape = await self._scrape(target)
+        if scrape.body is None:
+            # Perhaps a restart, and with it another version: what was found out is void.
+            self._routes.pop(target.name, None)
+        return scrape
+
+    def retain(self, names: Iterable[str]) -> None:
+        """Forget all targets but `names`."""
+        for name in self._routes.keys() - set(names):
+            del self._routes[name]
+
+    async def _scrape(self, target: Target) -> Scrape:
+        path = self._filtered_path(target.url)
+        route = self._route(target)
+        if path is None or route.attempts == 0:
+            return await self._fetch(target, None)
+        if route.lines:
+            filtered = await self._fetch(target, path)
+            if filtered.body is None or self._complete(filtered.body, route):
+                return replace(filtered, filtered=True)
+            route.lines = 0
+        return await self._prove(target, path, route)
+
+    async def _prove(self, target: Target, path: str, route: _Route) -> Scrape:
+        before = await self._fetch(target, None)
+        if before.body is None:
+            return before
+        filtered = await self._fetch(target, path)
+        if filtered.body is None or len(filtered.body) >= len(before.body):
+            route.attempts = 0
+            return before
+        after = await self._fetch(target, None)
+        if after.body is None:
+            return after
+        pages = [self._values(page.body) for page in (before, filtered, after) if page.body]
+        doubtful = unexplained(*pages)
+        if doubtful is not None and route.doubtful is not None:
+            doubtful &= route.doubtful
+        if doubtful:
+            route.doubtful, route.attempts = doubtful, route.attempts - 1
+        elif doubtful is None:
+            route.attempts = 0
+        else:
+            route.doubtful, route.lines = None, filtered.body.count(b"\n")
+            route.names = frozenset(name for name, _ in pages[1])
+        return after
+
+    def _complete(self, body: bytes, route: _Route) -> bool:
+        """Whether every name that was there is still there; the line count makes that cheap."""
+        lines = body.count(b"\n")
+        if lines != route.lines:
+            if not route.names <= {name for name, _ in self._values(body)}:
+                return False
+            route.lines = lines
+        return True
+
+    def _values(self, body: bytes) -> Values:
+        samples = self._parse(body)
+        if isinstance(samples, Problem):
+            return {}
+        return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+
+    def _route(self, target: Target) -> _Route:
+        route = self._routes.get(target.name)
+        if route is None or route.url != target.url:
+            route = self._routes[target.name] = _Route(target.url)
+        return route
+
+    def _filtered_path(self, url: str) -> str | None:
+        parts = urlsplit(url)
+        if not self._query or parts.query or not parts.path.endswith("/metrics"):
+            return None
+        return f"{parts.path}/?{self._query}"
+
+
+def unexplained(before: Values, filtered: Values, after: Values) -> frozenset[Series] | None:
+    """Return the series of a filtered page whose values its neighbours do not explain.
+
+    The neighbours are plain pages cut to the wanted names, taken before and after. None when the
+    filtered page is not the same page: a series is missing or extra. A series may appear between
+    the pages and a counter may grow; a gauge that differs from two equal neighbours may be wrong
+    or may have moved there and back, which only another comparison can tell.
+    """
+    if not before or not before.keys() <= filtered.keys() <= after.keys():
+        return None
+    return frozenset(
+        series
+        for series, value in filtered.items()
+        if not _explained(series[0], before.get(series, 0.0), value, after[series])
+    )
+
+
+def _explained(name: str, before: float, value: float, after: float) -> bool:
+    if name.endswith(_COUNTER_SUFFIXES):
+        return before <= value <= after
+    return value in (before, after) or before != after or (isnan(value) and isnan(after))

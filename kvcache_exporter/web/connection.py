@@ -1,0 +1,151 @@
+"""One client connection: handshake, request, answer, each under a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kvcache_exporter.web.pages import Routes
+from kvcache_exporter.web.request import (
+    MAX_HEAD_BYTES,
+    BadRequestError,
+    Request,
+    Response,
+    head_of,
+    parse_request,
+    text,
+)
+
+log = logging.getLogger(__name__)
+
+SLICE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a client may take in each phase, and how many may be connected."""
+
+    connections: int = 64
+    handshake_seconds: float = 5.0
+    head_seconds: float = 5.0
+    idle_seconds: float = 120.0
+    """Between two requests of a kept-alive connection; longer than usual scrape intervals."""
+    write_seconds: float = 10.0
+    linger_seconds: float = 1.0
+
+
+class Connection:
+    """Answers the requests of one client until it leaves, stalls or misbehaves."""
+
+    def __init__(
+        self,
+        client: socket.socket,
+        routes: Routes,
+        limits: Limits,
+        may: Callable[[Mapping[str, str]], Awaitable[bool]],
+    ) -> None:
+        self.waiting = True
+        """No request is being answered: the connection may be dropped to make room."""
+        self.answered = False
+        """At least one request was: it is not one of the silent ones."""
+        self._client = client
+        self._routes = routes
+        self._limits = limits
+        self._may = may
+        self._reader = asyncio.StreamReader(MAX_HEAD_BYTES)
+        self._writer: asyncio.StreamWriter | None = None
+
+    def abort(self) -> None:
+        """Close at once, whatever is still to be sent."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+    async def run(self, tls: Callable[[], ssl.SSLContext | None] | None) -> None:
+        """Serve the connection; never raises."""
+        try:
+            writer = await self._open(tls() if tls is not None else None)
+            while await self._exchange(writer):
+                self.waiting = True
+        except (OSError, EOFError, TimeoutError, ssl.SSLError):
+            pass  # the client left or stalled: its own affair
+        except Exception:
+            log.exception("a connection failed")
+        finally:
+            self.abort()
+
+    async def _open(self, context: ssl.SSLContext | None) -> asyncio.StreamWriter:
+        loop = asyncio.get_running_loop()
+        protocol = asyncio.StreamReaderProtocol(self._reader)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol,
+            self._client,
+            ssl=context,
+            ssl_handshake_timeout=self._limits.handshake_seconds if context else None,
+            ssl_shutdown_timeout=self._limits.linger_seconds if context else None,
+        )
+        # With a mark of 0, drain() returns only when everything has left for the kernel.
+        transport.set_write_buffer_limits(high=0)
+        self._writer = asyncio.StreamWriter(transport, protocol, self._reader, loop)
+        return self._writer
+
+    async def _exchange(self, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; False when the connection is to be closed."""
+        try:
+            request = await self._read_request()
+        except asyncio.LimitOverrunError:
+            return await self._refuse(writer, text(431, "the headers exceed 16 KiB"))
+        except BadRequestError as error:
+            return await self._refuse(writer, text(400, str(error)))
+        self.waiting = False
+        response = await self._answer(request)
+        async with asyncio.timeout(self._limits.write_seconds):
+            await self._write(writer, response, request.method != "HEAD", request.keep_alive)
+        self.answered = True
+        return request.keep_alive
+
+    async def _read_request(self) -> Request:
+        limits = self._limits
+        async with asyncio.timeout(limits.idle_seconds if self.answered else limits.head_seconds):
+            first = await self._reader.readexactly(1)
+        async with asyncio.timeout(limits.head_seconds):
+            rest = await self._reader.readuntil(b"\r\n\r\n")
+        return parse_request((first + rest)[:-4])
+
+    async def _answer(self, request: Request) -> Response:
+        route = self._routes.find(request.path)
+        if not (route is not None and route.public) and not await self._may(request.headers):
+            return text(401, "unauthorised", WWW_Authenticate='Basic realm="kvcache-exporter"')
+        if route is None:
+            return text(404, "not found; the start page / lists what there is")
+        if request.method not in route.methods:
+            return text(405, "method not allowed", Allow=", ".join(route.methods))
+        try:
+            return route.answer(request)
+        except Exception:
+            log.exception("the page %s failed", request.path)
+            return text(500, "this page failed: the log says why")
+
+    async def _refuse(self, writer: asyncio.StreamWriter, response: Response) -> bool:
+        """Answer and wait a moment for the client to read it: a reset would discard the answer."""
+        async with asyncio.timeout(self._limits.linger_seconds):
+            await self._write(writer, response, with_body=True, keep_alive=False)
+            with suppress(OSError, NotImplementedError):
+                writer.write_eof()
+            while await self._reader.read(SLICE_BYTES):
+                pass
+        return False
+
+    async def _write(
+        self, writer: asyncio.StreamWriter, response: Response, with_body: bool, keep_alive: bool
+    ) -> None:
+        writer.write(head_of(response, keep_alive=keep_alive))
+        body = memoryview(response.body if with_body else b"")
+        for start in range(0, len(body), SLICE_BYTES):
+            writer.write(body[start : start + SLICE_BYTES])
+            await writer.drain()
+        await writer.drain()

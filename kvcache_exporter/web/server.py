@@ -1,0 +1,140 @@
+"""A GET-only HTTP server in a thread of its own that no client can stall.
+
+Written by hand because none of the usual Python servers survives what an open port meets: with TLS
+on, one silent connection stops `prometheus_client.start_http_server` and cheroot (the handshake is
+in the accept loop); 200 slow ones stop waitress, gunicorn and uvicorn; running out of files makes
+several of them spin. Here every phase has a deadline, and above the cap the connection that has
+waited longest without a request makes room for the new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from kvcache_exporter.web.connection import Connection, Limits
+from kvcache_exporter.web.listen import bind, is_exposed
+from kvcache_exporter.web.pages import Routes
+
+log = logging.getLogger(__name__)
+
+Authorise = Callable[[Mapping[str, str]], bool]
+TlsContext = Callable[[], ssl.SSLContext | None]
+
+
+class Server:
+    """Serves routes on one address; `start` binds and returns, `stop` ends within a second."""
+
+    def __init__(
+        self,
+        listen: str,
+        routes: Routes,
+        *,
+        authorise: Authorise | None = None,
+        tls: TlsContext | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """`listen` is HOST:PORT.
+
+        `tls` is asked at each connection, so renewed certificates take effect; `authorise` sees
+        the headers of a request, in one thread of its own: it may take its time.
+        """
+        self._listen = listen
+        self._routes = routes
+        self._authorise = authorise
+        self._tls = tls
+        self._limits = limits or Limits()
+        self._connections: dict[Connection, asyncio.Task[None]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
+        self._guard = ThreadPoolExecutor(1, "web-auth")
+        self._starved = False
+        self.port = 0
+
+    def start(self) -> None:
+        """Bind and serve; raises OSError, with a text for the operator, if that is impossible."""
+        self._socket = bind(self._listen)
+        self.port = self._socket.getsockname()[1]
+        if is_exposed(self._listen) and self._authorise is None:
+            log.warning(
+                "%s is open to other machines without authentication: use --web-config-file, or"
+                " listen on 127.0.0.1",
+                self._listen,
+            )
+        self._accepting = self._loop.create_task(self._accept())
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop accepting, drop every connection, end the thread."""
+        if self._thread.is_alive():
+            with suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._accepting.cancel)
+            self._thread.join(1.0)
+        self._guard.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self) -> None:
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._accepting)
+        self._socket.close()
+        self._loop.close()
+
+    async def _accept(self) -> None:
+        try:
+            while True:
+                await self._accept_one()
+        finally:
+            tasks = list(self._connections.values())
+            while self._connections:
+                self._drop(next(iter(self._connections)))
+            if tasks:
+                await asyncio.wait(tasks, timeout=0.5)
+
+    async def _accept_one(self) -> None:
+        try:
+            client, _ = await self._loop.sock_accept(self._socket)
+        except OSError as error:
+            # Out of files, mostly: give one back, and a pause instead of a spin.
+            if not self._starved:
+                log.warning("cannot accept connections: %s", error.strerror)
+            self._starved = True
+            self._evict()
+            await asyncio.sleep(0.1)
+            return
+        self._starved = False
+        if len(self._connections) >= self._limits.connections and not self._evict():
+            client.close()
+            return
+        self._serve(client)
+
+    def _serve(self, client: socket.socket) -> None:
+        connection = Connection(client, self._routes, self._limits, self._may)
+        task = self._loop.create_task(connection.run(self._tls))
+        self._connections[connection] = task
+
+        def done(_: asyncio.Task[None]) -> None:
+            self._connections.pop(connection, None)
+            client.close()  # a task cancelled before its first step has not taken it over
+
+        task.add_done_callback(done)
+
+    def _evict(self) -> bool:
+        """Make room: drop the oldest silent connection, else the oldest idle one."""
+        waiting = [connection for connection in self._connections if connection.waiting]
+        if waiting:
+            self._drop(min(waiting, key=lambda connection: connection.answered))
+        return bool(waiting)
+
+    def _drop(self, connection: Connection) -> None:
+        connection.abort()
+        self._connections.pop(connection).cancel()
+
+    async def _may(self, headers: Mapping[str, str]) -> bool:
+        if self._authorise is None:
+            return True
+        return await self._loop.run_in_executor(self._guard, self._authorise, headers)
