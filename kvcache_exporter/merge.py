@@ -1,0 +1,219 @@
+"""Which GPUs belong to which engine, and one reading a GPU where several sources see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kvcache_exporter.model import GpuReading, GpuSourceReading, Problem, Target
+from kvcache_exporter.processes import HostProcesses, Owner
+
+TOLERANCE_BYTES = 256 << 20
+TOLERANCE_RATIO = 0.02
+"""How far two sources may be apart: dcgm-exporter's values are up to 30 s old by default."""
+
+Key = tuple[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One reading a GPU, and where its sources disagree."""
+
+    gpus: tuple[GpuReading, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The GPUs of a target's engines; an engine without entry: unknown."""
+
+    gpus: Mapping[str, tuple[GpuReading, ...]] = field(default_factory=dict)
+    by: str = "unknown"
+    """configuration, pod or processes."""
+    problem: Problem | None = None
+
+
+def one_view(readings: Sequence[GpuSourceReading]) -> GpuView:
+    """Take each GPU from the first source that is up and sees it; the others check it.
+
+    What a check knows in addition (pod, Xid) is added; its memory sizes never are, since two
+    sources in one series would look like growth.
+    """
+    gpus: dict[Key, GpuReading] = {}
+    problems: list[Problem] = []
+    for reading in sorted(readings, key=lambda reading: not reading.up):
+        for gpu in reading.gpus:
+            source = gpus.setdefault(_key(gpu), gpu)
+            if source is gpu:
+                continue
+            gpus[_key(gpu)] = _completed(source, gpu)
+            if reading.up and (problem := _disagreement(source, gpu)) is not None:
+                problems.append(problem)
+    problems += _missing_from_nvml(readings)
+    return GpuView(tuple(gpus.values()), tuple(problems))
+
+
+def assign(
+    target: Target, engines: Sequence[str], gpus: Iterable[GpuReading], host: HostProcesses
+) -> Assignment:
+    """Find the GPUs of each of a target's *engines*; an engine's value never covers others' GPUs.
+
+    The operator's word comes before pod labels, these before the process tree. Within a target of
+    several engines only the process tree, or the operator's order, tells whose GPU is whose.
+    """
+    gpus = tuple(gpus)
+    by_process = _by_process(target.name, engines, gpus, host)
+    if target.gpu_uuids:
+        return _by_configuration(target, engines, gpus, by_process)
+    in_pod = _in_pod(target, gpus)
+    if in_pod and len(engines) == 1:
+        return Assignment({engines[0]: in_pod}, "pod")
+    if by_process:
+        return Assignment(by_process, "processes")
+    if shared := in_pod or _of_target(target.name, gpus, host):
+        return Assignment(problem=_several_engines(len(shared), len(engines)))
+    return Assignment(problem=host.problems.get(target.name))
+
+
+def gpu_pids(gpus: Iterable[GpuReading]) -> set[int]:
+    """Every process on any GPU."""
+    return {process.pid for gpu in gpus for process in gpu.processes or ()}
+
+
+def engine_bytes(gpu: GpuReading, host: HostProcesses) -> dict[Owner, int]:
+    """Memory on one GPU by live engine, as far as the driver tells it by process."""
+    sums: dict[Owner, int] = {}
+    for process in gpu.processes or ():
+        owner = host.owners.get(process.pid)
+        if owner is not None and process.used_bytes is not None:
+            sums[owner] = sums.get(owner, 0) + process.used_bytes
+    return sums
+
+
+def unowned_bytes(gpu: GpuReading, host: HostProcesses) -> int | None:
+    """Memory on one GPU that no live engine and no other living process holds.
+
+    It is what the driver counts as used less what its processes hold, orphaned vLLM processes not
+    counted as holders; a few MB of the driver's own remain on a healthy GPU. None where the
+    process list does not tell, as in a pid namespace.
+    """
+    if gpu.used_bytes is None or gpu.processes is None or not host.complete:
+        return None
+    held = [process.used_bytes for process in gpu.processes if process.pid not in host.orphans]
+    if None in held:
+        return None
+    return max(0, gpu.used_bytes - sum(size for size in held if size is not None))
+
+
+def _key(gpu: GpuReading) -> Key:
+    """NVML and DCGM name a MIG slice differently; its GPU and instance are the same in both."""
+    if gpu.parent_uuid is None or gpu.instance_id is None:
+        return gpu.uuid, None
+    return gpu.parent_uuid, gpu.instance_id
+
+
+def _completed(source: GpuReading, other: GpuReading) -> GpuReading:
+    pod = other if not source.pods else source
+    return replace(
+        source,
+        namespace=pod.namespace,
+        pod=pod.pod,
+        container=pod.container,
+        pods=pod.pods,
+        xid=other.xid if source.xid is None else source.xid,
+    )
+
+
+def _disagreement(source: GpuReading, other: GpuReading) -> Problem | None:
+    if source.used_bytes is None or other.used_bytes is None or source.source == other.source:
+        return None
+    allowed = max(TOLERANCE_BYTES, TOLERANCE_RATIO * (source.total_bytes or 0))
+    if abs(source.used_bytes - other.used_bytes) <= allowed:
+        return None
+    return Problem(
+        "gpu_sources_disagree",
+        f"{source.uuid}: {source.source} says {source.used_bytes >> 20} MiB used, {other.source} "
+        f"{other.used_bytes >> 20} MiB; {source.source} is shown. Check whether {other.source} is "
+        "frozen (restart its exporter) or looks at another host",
+    )
+
+
+def _missing_from_nvml(readings: Sequence[GpuSourceReading]) -> list[Problem]:
+    nvml = {_whole(gpu) for r in readings if r.source == "nvml" and r.up for gpu in r.gpus}
+    problems = []
+    for reading in readings:
+        others = {_whole(gpu) for gpu in reading.gpus}
+        if others & nvml and others - nvml:  # a page without any common GPU is of another host
+            names = ", ".join(sorted(others - nvml))
+            text = f"{reading.source} sees {names}, NVML does not: compare `nvidia-smi -L`"
+            problems.append(Problem("gpu_sources_disagree", text))
+    return problems
+
+
+def _whole(gpu: GpuReading) -> str:
+    return gpu.parent_uuid or gpu.uuid
+
+
+def _by_process(
+    target: str, engines: Sequence[str], gpus: Iterable[GpuReading], host: HostProcesses
+) -> dict[str, tuple[GpuReading, ...]]:
+    found: dict[str, tuple[GpuReading, ...]] = {}
+    for gpu in gpus:
+        owners = {host.owners.get(process.pid) for process in gpu.processes or ()} - {None}
+        ours = [owner for owner in owners if owner is not None and owner.target == target]
+        for engine in engines:
+            if any(len(engines) == 1 or owner.engine == engine for owner in ours):
+                found[engine] = (*found.get(engine, ()), gpu)
+    return found
+
+
+def _of_target(
+    target: str, gpus: Iterable[GpuReading], host: HostProcesses
+) -> tuple[GpuReading, ...]:
+    ours = {pid for pid, owner in host.owners.items() if owner.target == target}
+    return tuple(gpu for gpu in gpus if ours & {process.pid for process in gpu.processes or ()})
+
+
+def _by_configuration(
+    target: Target,
+    engines: Sequence[str],
+    gpus: Sequence[GpuReading],
+    by_process: Mapping[str, tuple[GpuReading, ...]],
+) -> Assignment:
+    by_uuid = {gpu.uuid: gpu for gpu in gpus}
+    named = [by_uuid[uuid] for uuid in target.gpu_uuids if uuid in by_uuid]
+    missing = [uuid for uuid in target.gpu_uuids if uuid not in by_uuid]
+    problem = _not_seen(missing) if missing else None
+    if len(engines) == 1:
+        return Assignment({engines[0]: tuple(named)} if named else {}, "configuration", problem)
+    if by_process:
+        chosen = {e: tuple(g for g in its if g in named) for e, its in by_process.items()}
+        return Assignment({e: its for e, its in chosen.items() if its}, "configuration", problem)
+    if missing or not engines or len(named) % len(engines):
+        reason = problem or _several_engines(len(named), len(engines))
+        return Assignment({}, "configuration", reason)
+    share = len(named) // len(engines)
+    parts = {e: tuple(named[i * share : (i + 1) * share]) for i, e in enumerate(engines)}
+    return Assignment(parts, "configuration")
+
+
+def _in_pod(target: Target, gpus: Iterable[GpuReading]) -> tuple[GpuReading, ...]:
+    labels = dict(target.labels)
+    pod = (labels.get("namespace", ""), labels.get("pod", ""))
+    return tuple(gpu for gpu in gpus if all(pod) and pod in gpu.pods)
+
+
+def _not_seen(uuids: Sequence[str]) -> Problem:
+    return Problem(
+        "gpu_not_seen",
+        f"no source sees {', '.join(uuids)}, which the configuration gives to this target: compare "
+        "`nvidia-smi -L` (a UUID changes with the card, and with each new MIG partition)",
+    )
+
+
+def _several_engines(gpus: int, engines: int) -> Problem:
+    return Problem(
+        "gpus_of_engine_unknown",
+        f"{gpus} GPUs belong to {engines} engines together, and nothing here tells which to which: "
+        "list `gpu_uuids` engine by engine, or run the exporter on the host with `hostPID: true`",
+    )

@@ -1,0 +1,134 @@
+"""What Linux's /proc says: processes and their ancestors, listening sockets, own addresses.
+
+Every function takes the root, so that a container can hand in the host's /proc and a test a
+directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+Address = IPv4Address | IPv6Address
+
+LISTEN = "0A"
+INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO of include/linux/proc_ns.h."""
+MAX_DEPTH = 64
+
+
+class Process(NamedTuple):
+    """One process; ``command`` is its command line, or its title where it has set one."""
+
+    pid: int
+    parent: int
+    command: str
+
+
+class Listener(NamedTuple):
+    """One listening TCP socket of this network namespace."""
+
+    address: Address
+    port: int
+    inode: int
+
+
+def read_process(root: Path, pid: int) -> Process | None:
+    """Read one process; None when it is gone or in another pid namespace."""
+    try:
+        head, _, fields = (root / str(pid) / "stat").read_text(errors="replace").rpartition(")")
+        command = (root / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return None
+    words = command.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace").strip()
+    # A process that is ending has no command line any more, only a name cut at 15 characters.
+    return Process(pid, int(fields.split()[1]), words or head.partition("(")[2])
+
+
+def ancestry(root: Path, pid: int) -> Iterator[Process]:
+    """Yield a process, its parent, and so on up to the first of its pid namespace."""
+    for _ in range(MAX_DEPTH):
+        process = read_process(root, pid)
+        if process is None:
+            return
+        yield process
+        pid = process.parent
+
+
+def socket_inodes(root: Path, pid: int) -> frozenset[int] | None:
+    """Inodes of the sockets a process holds; None when we may not look."""
+    try:
+        descriptors = list((root / str(pid) / "fd").iterdir())
+    except FileNotFoundError:
+        return frozenset()
+    except OSError:
+        return None
+    found = (re.fullmatch(r"socket:\[(\d+)\]", link) for link in _links(descriptors))
+    return frozenset(int(match[1]) for match in found if match is not None)
+
+
+def listeners(root: Path) -> list[Listener]:
+    """Return every listening TCP socket of our network namespace."""
+    rows = (row for name in ("tcp", "tcp6") for row in _lines(root / "net" / name)[1:])
+    fields = (row.split() for row in rows)
+    return [
+        Listener(_address(at), int(port, 16), int(field[9]))
+        for field in fields
+        if len(field) > 9 and field[3] == LISTEN
+        for at, _, port in [field[1].partition(":")]
+    ]
+
+
+def own_addresses(root: Path) -> set[Address]:
+    """Return the addresses of this network namespace, loopback included."""
+    found: set[Address] = {ip_address("127.0.0.1"), ip_address("::1")}
+    leaf = ""
+    for line in _lines(root / "net" / "fib_trie"):
+        if (match := re.search(r"\|-- (\S+)", line)) is not None:
+            leaf = match[1]
+        elif "/32 host LOCAL" in line:
+            found.add(ip_address(leaf))
+    for line in _lines(root / "net" / "if_inet6"):
+        found.add(IPv6Address(bytes.fromhex(line.split()[0])))
+    return found
+
+
+def host_name(root: Path) -> str:
+    """Return the host's name; empty where it is not told."""
+    lines = _lines(root / "sys" / "kernel" / "hostname")
+    return lines[0].strip() if lines else ""
+
+
+def sees_every_pid(root: Path) -> bool:
+    """Whether this is the initial pid namespace, the one whose pids the driver knows."""
+    return list(_links([root / "self" / "ns" / "pid"])) == [INITIAL_PID_NAMESPACE]
+
+
+def _links(paths: Iterable[Path]) -> Iterator[str]:
+    for path in paths:
+        try:
+            yield os.readlink(path)
+        except OSError:
+            continue  # closed since it was listed
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _address(digits: str) -> Address:
+    """Decode an address as the kernel prints it: 32-bit words in little-endian byte order."""
+    words = [int(digits[at : at + 8], 16) for at in range(0, len(digits), 8)]
+    packed = struct.pack(f"<{len(words)}I", *words)
+    if len(packed) == 4:
+        return IPv4Address(packed)
+    address = IPv6Address(packed)
+    return address.ipv4_mapped or address
