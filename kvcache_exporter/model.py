@@ -28,6 +28,18 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
+class FindingKind(StrEnum):
+    """What can be true beside any state."""
+
+    HIT_RATIO_DRIFT = "hit_ratio_drift"
+    WRITE_ONLY_CACHE = "write_only_cache"
+    OUTSIDE_POOL_GROWTH = "outside_pool_growth"
+    UNOWNED_GPU_MEMORY = "unowned_gpu_memory"
+    HOST_MEMORY_GROWTH = "host_memory_growth"
+    RESTART = "restart"
+    CAPACITY_CHANGE = "capacity_change"
+
+
 class Role(StrEnum):
     """Part an engine plays in a disaggregated deployment; prefill and decode hold blocks longer."""
 
@@ -321,6 +333,8 @@ class TargetStatus:
     last_success_time: float | None
     duration_seconds: float | None
     problems: tuple[Problem, ...] = ()
+    failures: tuple[tuple[str, int], ...] = ()
+    """(reason, scrapes that failed for it) since the exporter started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +346,10 @@ class Snapshot:
     targets: tuple[TargetStatus, ...] = ()
     engines: tuple[EngineStatus, ...] = ()
     gpu_sources: tuple[GpuSourceReading, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
+    """Each GPU once, as the source that is the truth for it sees it."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong beside any target: discovery, GPU sources, state file."""
     gpu_outside_pool_bytes: tuple[tuple[str, float], ...] = ()
     gpu_unowned_bytes: tuple[tuple[str, float], ...] = ()
     config_reload_ok: bool = True

@@ -1,0 +1,90 @@
+"""A snapshot to Prometheus' text format, made anew each cycle.
+
+Built by hand because the stock renderer needs 242 ms for 1,000 engines where this needs about a
+tenth of it; the tests read the result back with the stock parser and with promtool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from kvcache_exporter.metrics import (
+    ENGINE_METRICS,
+    EXPORTER_METRICS,
+    GPU_METRICS,
+    SOURCE_METRICS,
+    TARGET_METRICS,
+    Labels,
+    Metric,
+)
+from kvcache_exporter.model import (
+    EngineStatus,
+    GpuReading,
+    GpuSourceReading,
+    Snapshot,
+    TargetStatus,
+)
+
+T = TypeVar("T")
+
+
+def render(snapshot: Snapshot) -> bytes:
+    """Return the whole page of *snapshot* as text format 0.0.4."""
+    lines: list[str] = []
+    _families(lines, TARGET_METRICS, snapshot.targets, _target_labels)
+    _families(lines, ENGINE_METRICS, snapshot.engines, _engine_labels)
+    _families(lines, GPU_METRICS, snapshot.gpus, _gpu_labels)
+    _families(lines, SOURCE_METRICS, snapshot.gpu_sources, _source_labels)
+    _families(lines, EXPORTER_METRICS, (snapshot,), lambda _: ())
+    return "".join(lines).encode()
+
+
+def _families(
+    lines: list[str],
+    metrics: Iterable[Metric[T]],
+    things: Sequence[T],
+    identify: Callable[[T], Labels],
+) -> None:
+    """Write the families of one kind of thing; a family without a row is left out whole."""
+    identified = [(thing, _block(identify(thing))) for thing in things]
+    for metric in metrics:
+        head, name = len(lines), metric.name
+        for thing, block in identified:
+            for labels, value in metric.rows(thing):
+                if value is None or value != value:
+                    continue
+                inner = f"{block},{_block(labels)}" if block and labels else block or _block(labels)
+                lines.append(f"{name}{{{inner}}} {value!r}\n" if inner else f"{name} {value!r}\n")
+        if len(lines) > head:
+            text = metric.help.replace("\\", "\\\\").replace("\n", "\\n")
+            lines.insert(head, f"# HELP {name} {text}\n# TYPE {name} {metric.kind}\n")
+
+
+def _block(labels: Labels) -> str:
+    return ",".join(f'{name}="{escape(value)}"' for name, value in labels)
+
+
+def escape(value: str) -> str:
+    """Escape a label value; what came from a target was bounded and stripped when it was parsed."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _target_labels(one: TargetStatus) -> Labels:
+    return (("target", one.target.name), *_kubernetes(one.target.labels))
+
+
+def _engine_labels(one: EngineStatus) -> Labels:
+    return (("target", one.target), ("engine", one.engine), *_kubernetes(one.labels))
+
+
+def _kubernetes(labels: Labels) -> Labels:
+    return tuple(pair for pair in labels if pair[0] in ("namespace", "pod"))
+
+
+def _gpu_labels(one: GpuReading) -> Labels:
+    return (("uuid", one.uuid),)
+
+
+def _source_labels(one: GpuSourceReading) -> Labels:
+    return (("source", one.source),)
