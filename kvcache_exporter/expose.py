@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from kvcache_exporter.metrics import (
-    ENGINE_METRICS,
-    EXPORTER_METRICS,
-    GPU_METRICS,
-    SOURCE_METRICS,
-    TARGET_METRICS,
-    Labels,
-    Metric,
-)
+from kvcache_exporter.metrics import engines, exporter, gpus, sources, targets
+from kvcache_exporter.metrics._metric import Labels, Metric
 from kvcache_exporter.model import (
     EngineStatus,
     GpuReading,
@@ -32,11 +25,11 @@ T = TypeVar("T")
 def render(snapshot: Snapshot) -> bytes:
     """Return the whole page of *snapshot* as text format 0.0.4."""
     lines: list[str] = []
-    _families(lines, TARGET_METRICS, snapshot.targets, _target_labels)
-    _families(lines, ENGINE_METRICS, snapshot.engines, _engine_labels)
-    _families(lines, GPU_METRICS, snapshot.gpus, _gpu_labels)
-    _families(lines, SOURCE_METRICS, snapshot.gpu_sources, _source_labels)
-    _families(lines, EXPORTER_METRICS, (snapshot,), lambda _: ())
+    _families(lines, targets.METRICS, snapshot.targets, _target_labels)
+    _families(lines, engines.METRICS, snapshot.engines, _engine_labels)
+    _families(lines, gpus.METRICS, snapshot.gpus, _gpu_labels)
+    _families(lines, sources.METRICS, snapshot.gpu_sources, _source_labels)
+    _families(lines, exporter.METRICS, (snapshot,), lambda _: ())
     return "".join(lines).encode()
 
 

@@ -1,60 +1,23 @@
-"""The catalogue: every metric we expose, where its value stands, and where that comes from.
-
-One entry is one family. ``value`` returns None for "not known", and what is not known is not
-exposed. ``rows`` serves families with labels of their own.
-"""
+"""What each engine says of itself, and what the judge says of it."""
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
 
-from kvcache_exporter import __version__
-from kvcache_exporter.model import (
-    EngineReading,
-    EngineStatus,
-    FindingKind,
-    GpuReading,
-    GpuSourceReading,
-    Judgement,
-    Snapshot,
-    State,
-    TargetStatus,
-)
-
-T = TypeVar("T")
-Labels = tuple[tuple[str, str], ...]
-Row = tuple[Labels, float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric(Generic[T]):
-    """One family: its name, its HELP text and how to get its rows from one *T*."""
-
-    name: str
-    help: str
-    rows: Callable[[T], Iterable[Row]]
-    labels: tuple[str, ...] = ()
-    """Labels beyond those that say which *T* it is."""
-    kind: str = "gauge"
-
-
-def _metric(name: str, help_text: str, value: Callable[[T], float | None]) -> Metric[T]:
-    return Metric(name, help_text, lambda one: (((), value(one)),))
+from kvcache_exporter.metrics._metric import Metric, Row, metric
+from kvcache_exporter.model import EngineReading, EngineStatus, FindingKind, Judgement, State
 
 
 def _read(
     name: str, help_text: str, value: Callable[[EngineReading], float | None]
 ) -> Metric[EngineStatus]:
-    return _metric(name, help_text, lambda one: value(one.reading) if one.reading else None)
+    return metric(name, help_text, lambda one: value(one.reading) if one.reading else None)
 
 
 def _judged(
     name: str, help_text: str, value: Callable[[Judgement], float | None]
 ) -> Metric[EngineStatus]:
-    return _metric(name, help_text, lambda one: value(one.judgement))
+    return metric(name, help_text, lambda one: value(one.judgement))
 
 
 def _free(reading: EngineReading) -> float | None:
@@ -103,44 +66,7 @@ def _drift(judgement: Judgement) -> float | None:
     return None if judgement.hit_ratio_drift is None else float(judgement.hit_ratio_drift)
 
 
-def _gpu_info(gpu: GpuReading) -> Iterable[Row]:
-    named = {
-        "index": gpu.index,
-        "model": gpu.model,
-        "source": gpu.source,
-        "driver_version": gpu.driver_version,
-    }
-    yield tuple((k, "" if v is None else str(v)) for k, v in named.items()), 1.0
-
-
-TARGET_METRICS: tuple[Metric[TargetStatus], ...] = (
-    _metric("kvcache_target_up", "1 if the last scrape gave vLLM series.", lambda t: float(t.up)),
-    _metric(
-        "kvcache_target_scrape_duration_seconds",
-        "Time from asking a target to having its whole answer.",
-        lambda t: t.duration_seconds,
-    ),
-    _metric(
-        "kvcache_target_last_success_timestamp_seconds",
-        "When a scrape of this target last gave vLLM series.",
-        lambda t: t.last_success_time,
-    ),
-    Metric(
-        "kvcache_target_problem",
-        "1 for each thing wrong with a target now; the log and the status page say it in words.",
-        lambda t: [((("problem", code),), 1.0) for code in sorted({p.code for p in t.problems})],
-        ("problem",),
-    ),
-    Metric(
-        "kvcache_target_scrape_failures_total",
-        "Scrapes of a target that gave no vLLM series, by reason.",
-        lambda t: [((("reason", reason),), float(count)) for reason, count in t.failures],
-        ("reason",),
-        "counter",
-    ),
-)
-
-ENGINE_METRICS: tuple[Metric[EngineStatus], ...] = (
+METRICS: tuple[Metric[EngineStatus], ...] = (
     Metric(
         "kvcache_engine_info",
         "Always 1; what an engine is, from vllm:cache_config_info and /version.",
@@ -292,88 +218,4 @@ ENGINE_METRICS: tuple[Metric[EngineStatus], ...] = (
         lambda e: [((("uuid", uuid),), 1.0) for uuid in e.gpu_uuids],
         ("uuid",),
     ),
-)
-
-GPU_METRICS: tuple[Metric[GpuReading], ...] = (
-    Metric(
-        "kvcache_gpu_info",
-        "Always 1; what a GPU is and who told us.",
-        _gpu_info,
-        ("index", "model", "source", "driver_version"),
-    ),
-    _metric(
-        "kvcache_gpu_memory_total_bytes",
-        "GPU memory in all (NVML total, DCGM_FI_DEV_FB_TOTAL).",
-        lambda g: g.total_bytes,
-    ),
-    _metric(
-        "kvcache_gpu_memory_used_bytes",
-        "GPU memory in use (NVML used v2, DCGM_FI_DEV_FB_USED); flat whatever vLLM's pool does.",
-        lambda g: g.used_bytes,
-    ),
-    _metric(
-        "kvcache_gpu_memory_reserved_bytes",
-        "GPU memory reserved by the driver (NVML reserved v2, DCGM_FI_DEV_FB_RESERVED).",
-        lambda g: g.reserved_bytes,
-    ),
-    _metric(
-        "kvcache_gpu_memory_free_bytes",
-        "GPU memory free (NVML free, DCGM_FI_DEV_FB_FREE).",
-        lambda g: g.free_bytes,
-    ),
-)
-
-SOURCE_METRICS: tuple[Metric[GpuSourceReading], ...] = (
-    _metric(
-        "kvcache_gpu_source_up",
-        "1 if this source answered in the last cycle.",
-        lambda s: float(s.up),
-    ),
-    _metric(
-        "kvcache_gpus_expected",
-        "Most GPUs this source has reported at once.",
-        lambda s: s.expected,
-    ),
-    _metric(
-        "kvcache_gpus_seen",
-        "GPUs this source reports now, MIG slices not counted.",
-        lambda s: s.seen if s.seen is not None or not s.up else len(s.gpus),
-    ),
-)
-
-EXPORTER_METRICS: tuple[Metric[Snapshot], ...] = (
-    Metric(
-        "kvcache_gpu_outside_pool_bytes",
-        "Growth of GPU memory outside the KV pool since warm-up.",
-        lambda s: [((("uuid", uuid),), value) for uuid, value in s.gpu_outside_pool_bytes],
-        ("uuid",),
-    ),
-    Metric(
-        "kvcache_gpu_unowned_bytes",
-        "GPU memory held by no live engine.",
-        lambda s: [((("uuid", uuid),), value) for uuid, value in s.gpu_unowned_bytes],
-        ("uuid",),
-    ),
-    Metric(
-        "kvcache_exporter_build_info",
-        "Always 1; version of this exporter.",
-        lambda s: [((("version", __version__), ("python", platform.python_version())), 1.0)],
-        ("version", "python"),
-    ),
-    _metric(
-        "kvcache_exporter_cycle_duration_seconds",
-        "Time the last cycle took.",
-        lambda s: s.cycle_duration_seconds,
-    ),
-    _metric(
-        "kvcache_exporter_cycle_timestamp_seconds",
-        "When the last cycle ended; it stands still when the exporter is stuck.",
-        lambda s: s.time,
-    ),
-    _metric(
-        "kvcache_exporter_config_last_reload_successful",
-        "0 after a reload was refused; the old configuration stays in force.",
-        lambda s: float(s.config_reload_ok),
-    ),
-    _metric("kvcache_exporter_targets", "Targets known to the exporter.", lambda s: len(s.targets)),
 )
