@@ -8,7 +8,6 @@ from kvcache_exporter import __version__
 from kvcache_exporter.metrics._metric import Metric, metric
 from kvcache_exporter.model import Snapshot
 
-
 METRICS: tuple[Metric[Snapshot], ...] = (
     Metric(
         "kvcache_gpu_outside_pool_bytes",

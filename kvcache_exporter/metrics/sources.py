@@ -5,7 +5,6 @@ from __future__ import annotations
 from kvcache_exporter.metrics._metric import Metric, metric
 from kvcache_exporter.model import GpuSourceReading
 
-
 METRICS: tuple[Metric[GpuSourceReading], ...] = (
     metric(
         "kvcache_gpu_source_up",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from kvcache_exporter.metrics._metric import Metric, metric
 from kvcache_exporter.model import TargetStatus
 
-
 METRICS: tuple[Metric[TargetStatus], ...] = (
     metric("kvcache_target_up", "1 if the last scrape gave vLLM series.", lambda t: float(t.up)),
     metric(

@@ -1,0 +1,48 @@
+"""Where targets come from: a file here without a leading underscore is a way to find them.
+
+Such a module has ``open_all(config) -> list[Finder]``, empty where the operator did not ask for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvcache_exporter.config import Config
+from kvcache_exporter.model import Problem, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one finder knows now: the last good list, and what is wrong with the newest."""
+
+    targets: tuple[Target, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+class Finder(Protocol):
+    """One place that targets come from."""
+
+    def find(self, now: float) -> Found:
+        """Return the targets; *now* is seconds on a steady clock. Never raises, never waits."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+def open_finders(config: Config) -> list[Finder]:
+    """Open every finder that *config* asks for."""
+    names = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    return [finder for module in modules for finder in module.open_all(config)]
+
+
+def find_all(finders: list[Finder], now: float) -> Found:
+    """Join what all finders know; of two targets with one name the first stands."""
+    found = [finder.find(now) for finder in finders]
+    targets: dict[str, Target] = {}
+    for target in (target for one in found for target in one.targets):
+        targets.setdefault(target.name, target)
+    return Found(tuple(targets.values()), tuple(p for one in found for p in one.problems))
