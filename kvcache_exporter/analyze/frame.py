@@ -1,0 +1,23 @@
+"""What every input is turned into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvcache_exporter.model import GpuReading, Problem, Sample
+
+
+class InputError(ValueError):
+    """Input that cannot be read: the text says where, which rule it breaks and what is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One scrape of one target: samples under vLLM's names, or why there are none."""
+
+    time: float
+    """Unix seconds, or seconds since any moment that the whole input shares."""
+    target: str
+    samples: Sequence[Sample] | Problem
+    gpus: tuple[GpuReading, ...] = ()
