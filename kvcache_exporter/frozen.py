@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kvcache_exporter.model import GpuSourceReading, Problem
+from kvcache_exporter.model import GpuReading, GpuSourceReading, Problem
 
 FROZEN_SECONDS = 90.0
 """Three times the 30 s in which dcgm-exporter collects by default."""
@@ -40,7 +40,15 @@ class FrozenWatch:
         self._same = same = replace(same, reads=same.reads + moved)
         if same.reads < FROZEN_READS or reading.time - same.since < FROZEN_SECONDS:
             return reading
-        return replace(reading, up=False, seen=0, problem=_problem(reading, same.since))
+        gpus = tuple(_without_values(gpu) for gpu in reading.gpus)
+        problem = _problem(reading, same.since)
+        return replace(reading, up=False, gpus=gpus, seen=0, problem=problem)
+
+
+def _without_values(gpu: GpuReading) -> GpuReading:
+    return replace(
+        gpu, total_bytes=None, used_bytes=None, reserved_bytes=None, free_bytes=None, xid=None
+    )
 
 
 def _problem(reading: GpuSourceReading, since: float) -> Problem:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from kvcache_exporter.model import GpuSourceReading, Problem
+from kvcache_exporter.schema import suggestion
 
 Fetch = Callable[[str], bytes | Problem]
 
@@ -53,6 +54,33 @@ def options() -> dict[str, dict[str, Any]]:
         }
         for name, sources in plugins().items()
     }
+
+
+def mistakes(settings: Mapping[str, Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
+    """Check an operator's *settings* against ``options``: (path, text) for each mistake."""
+    known = options()
+    for name, given in settings.items():
+        if name not in known:
+            yield f"gpus.{name}", f"unknown GPU source{suggestion(name, known)}"
+        elif not isinstance(given, Mapping):
+            yield f"gpus.{name}", f"must be a mapping of {', '.join(known[name])}"
+        else:
+            for key, value in given.items():
+                if (text := _option_mistake(str(key), value, known[name])) is not None:
+                    yield f"gpus.{name}.{key}", text
+
+
+def _option_mistake(key: str, value: Any, known: Mapping[str, Any]) -> str | None:
+    if key not in known:
+        return f"unknown key{suggestion(key, known)}"
+    default = known[key]
+    if isinstance(default, tuple):
+        sound = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return None if sound else "must be a list of texts"
+    numeric = isinstance(default, float) and isinstance(value, int) and value is not True
+    if isinstance(value, type(default)) or numeric:
+        return None
+    return f"must be like {default!r}, not {value!r}"
 
 
 def open_sources(fetch: Fetch, settings: Mapping[str, Mapping[str, Any]]) -> list[Source]:

@@ -62,12 +62,11 @@ class NvmlSource:
         return self._read_from(self._process, now)
 
     def close(self) -> None:
-        """Leave every child; one that hangs is not waited for."""
-        if self._process is not None:
-            hangs = self._process.asked_at is not None
-            self._process.leave_and_reap(0.0 if hangs else CLOSE_SECONDS)
-        self._process = None
-        self._left = [child for child in self._left if child.alive]
+        """Leave every child; one that the kernel holds is not waited for."""
+        children = [*self._left, *([self._process] if self._process else [])]
+        for child in children:
+            child.leave_and_reap(CLOSE_SECONDS / len(children))
+        self._process, self._left = None, [child for child in children if child.alive]
 
     def _read_from(self, child: NvmlProcess, now: float) -> GpuSourceReading:
         late = child.asked_at is not None
