@@ -1,0 +1,222 @@
+"""Which engine has which GPU; unknown stays unknown and nothing is counted on another's GPU."""
+
+from proc_tree import build, memory_by_gpu
+
+from kvcache_exporter.merge import (
+    assign,
+    engine_bytes,
+    gpu_pids,
+    one_view,
+    unowned_bytes,
+)
+from kvcache_exporter.model import GpuProcess, GpuReading, GpuSourceReading, Problem, Target
+from kvcache_exporter.processes import HostProcesses, Owner, read_host
+
+GIB = 1 << 30
+URL = "http://127.0.0.1:8000/metrics"
+NOBODY = HostProcesses(complete=True)
+
+
+def gpu(name, used=GIB, processes=(), **more):
+    held = None if processes is None else tuple(GpuProcess(*each) for each in processes)
+    values = {"source": "nvml", "total_bytes": 100 * GIB, "used_bytes": used, "processes": held}
+    return GpuReading(f"GPU-{name}", **{**values, **more})
+
+
+def source(name, *gpus, up=True):
+    return GpuSourceReading(name, 1000.0, up, gpus)
+
+
+def names(assignment):
+    return {engine: [g.uuid for g in gpus] for engine, gpus in assignment.gpus.items()}
+
+
+def recorded(tmp_path, title):
+    """The GPUs and the process tree of one part of the recording."""
+    held = memory_by_gpu(title)
+    gpus = [
+        GpuReading(
+            uuid,
+            "nvml",
+            used_bytes=sum(processes.values()) + 9_240_576,
+            processes=tuple(GpuProcess(*each) for each in processes.items()),
+        )
+        for uuid, processes in held.items()
+    ]
+    host = read_host(build(tmp_path, title).root, gpu_pids(gpus), {"t": URL})
+    return gpus, host
+
+
+def test_tensor_parallel_gives_one_engine_both_gpus(tmp_path):
+    gpus, host = recorded(tmp_path, "tensor parallel")
+    found = assign(Target("t", URL), ["0"], gpus, host)
+    assert names(found) == {"0": [gpu.uuid for gpu in gpus]}
+    assert (found.by, found.problem) == ("processes", None)
+
+
+def test_data_parallel_gives_each_engine_its_own_gpu(tmp_path):
+    gpus, host = recorded(tmp_path, "data parallel")
+    found = assign(Target("t", URL), ["0", "1"], gpus, host)
+    assert names(found) == {"0": [gpus[0].uuid], "1": [gpus[1].uuid]}
+
+
+def test_after_the_api_server_was_killed_nearly_all_memory_is_held_by_no_live_engine(tmp_path):
+    gpus, host = recorded(tmp_path, "after SIGKILL")
+    assert assign(Target("t", URL), ["0", "1"], gpus, host).gpus == {}
+    for each in gpus:
+        assert unowned_bytes(each, host) == each.used_bytes
+        assert engine_bytes(each, host) == {}
+
+
+def test_memory_of_a_live_engine_is_told_by_engine_and_only_the_drivers_own_is_unowned(tmp_path):
+    gpus, host = recorded(tmp_path, "data parallel")
+    assert engine_bytes(gpus[0], host) == {Owner("t", "0"): 134_811_222_016}
+    assert unowned_bytes(gpus[0], host) == 9_240_576
+
+
+def test_memory_without_any_process_is_unowned():
+    assert unowned_bytes(gpu("a", 67 * GIB), NOBODY) == 67 * GIB
+
+
+def test_a_list_that_means_nothing_makes_unowned_memory_unknown():
+    assert unowned_bytes(gpu("a", 67 * GIB), HostProcesses(complete=False)) is None
+    assert unowned_bytes(gpu("a", 67 * GIB, None), NOBODY) is None
+    assert unowned_bytes(gpu("a", 67 * GIB, [(7, None)]), NOBODY) is None
+    assert unowned_bytes(gpu("a", None), NOBODY) is None
+
+
+def test_two_engines_on_one_gpu_each_have_it():
+    shared = gpu("a", 3 * GIB, [(1, GIB), (2, 2 * GIB)])
+    host = HostProcesses({1: Owner("t", None), 2: Owner("u", None)}, complete=True)
+    for target in ("t", "u"):
+        assert names(assign(Target(target, URL), ["0"], [shared], host)) == {"0": ["GPU-a"]}
+    assert engine_bytes(shared, host) == {Owner("t", None): GIB, Owner("u", None): 2 * GIB}
+
+
+def test_a_mig_slice_belongs_to_the_engine_whose_process_is_on_it():
+    slices = [
+        GpuReading("MIG-x", "nvml", parent_uuid="GPU-a", processes=(GpuProcess(1, GIB),)),
+        GpuReading("MIG-y", "nvml", parent_uuid="GPU-a", processes=(GpuProcess(2, GIB),)),
+    ]
+    host = HostProcesses({1: Owner("t", None), 2: Owner("u", None)}, complete=True)
+    assert names(assign(Target("u", URL), ["0"], slices, host)) == {"0": ["MIG-y"]}
+
+
+def test_pod_labels_give_a_pod_its_gpus_and_no_other():
+    gpus = [
+        gpu("a", pods=(("n", "p"),)),
+        gpu("b", pods=(("n", "q"),)),
+        gpu("c", pods=(("m", "p"),)),
+    ]
+    target = Target("t", URL, labels=(("namespace", "n"), ("pod", "p")))
+    found = assign(target, ["0"], gpus, NOBODY)
+    assert (names(found), found.by) == ({"0": ["GPU-a"]}, "pod")
+
+
+def test_engines_of_one_pod_never_share_its_gpus_by_guess():
+    gpus = [gpu(letter, pods=(("n", "p"),)) for letter in "ab"]
+    target = Target("t", URL, labels=(("namespace", "n"), ("pod", "p")))
+    found = assign(target, ["0", "1"], gpus, NOBODY)
+    assert (found.gpus, found.problem.code) == ({}, "gpus_of_engine_unknown")
+
+
+def test_engines_that_the_process_tree_cannot_number_stay_unknown():
+    host = HostProcesses({1: Owner("t", None), 2: Owner("t", None)}, complete=True)
+    gpus = [gpu("a", processes=[(1, GIB)]), gpu("b", processes=[(2, GIB)])]
+    found = assign(Target("t", URL), ["0", "1"], gpus, host)
+    assert (found.gpus, found.problem.code) == ({}, "gpus_of_engine_unknown")
+
+
+def test_a_target_without_pod_takes_no_gpu_without_pod():
+    assert assign(Target("t", URL), ["0"], [gpu("a")], NOBODY).gpus == {}
+
+
+def test_the_operators_word_comes_before_what_was_found():
+    gpus = [gpu("a", processes=[(1, GIB)]), gpu("b")]
+    host = HostProcesses({1: Owner("t", None)}, complete=True)
+    found = assign(Target("t", URL, gpu_uuids=("GPU-b",)), ["0"], gpus, host)
+    assert (names(found), found.by) == ({"0": ["GPU-b"]}, "configuration")
+
+
+def test_configured_gpus_of_several_engines_go_to_them_in_the_order_written():
+    gpus = [gpu(letter) for letter in "abcd"]
+    target = Target("t", URL, gpu_uuids=("GPU-c", "GPU-a", "GPU-b", "GPU-d"))
+    found = assign(target, ["0", "1"], gpus, NOBODY)
+    assert names(found) == {"0": ["GPU-c", "GPU-a"], "1": ["GPU-b", "GPU-d"]}
+
+
+def test_configured_gpus_that_do_not_divide_stay_unknown():
+    gpus = [gpu(letter) for letter in "abc"]
+    target = Target("t", URL, gpu_uuids=("GPU-a", "GPU-b", "GPU-c"))
+    found = assign(target, ["0", "1"], gpus, NOBODY)
+    assert (found.gpus, found.problem.code) == ({}, "gpus_of_engine_unknown")
+
+
+def test_the_process_tree_orders_configured_gpus_of_several_engines():
+    gpus = [gpu("a", processes=[(1, 1)]), gpu("b", processes=[(2, 1)])]
+    host = HostProcesses({1: Owner("t", "1"), 2: Owner("t", "0")}, complete=True)
+    found = assign(Target("t", URL, gpu_uuids=("GPU-a", "GPU-b")), ["0", "1"], gpus, host)
+    assert names(found) == {"0": ["GPU-b"], "1": ["GPU-a"]}
+
+
+def test_a_configured_gpu_that_no_source_sees_is_named():
+    found = assign(Target("t", URL, gpu_uuids=("GPU-z",)), ["0"], [gpu("a")], NOBODY)
+    assert (found.gpus, found.problem.code) == ({}, "gpu_not_seen")
+    assert "GPU-z" in found.problem.text
+
+
+def test_the_reason_of_the_process_tree_travels_with_an_unknown_mapping():
+    why = Problem("process_tree_forbidden", "...")
+    found = assign(Target("t", URL), ["0"], [gpu("a")], HostProcesses(problems={"t": why}))
+    assert (found.gpus, found.by, found.problem) == ({}, "unknown", why)
+
+
+def test_nvml_is_the_source_and_dcgm_adds_pod_and_xid():
+    dcgm = gpu("a", GIB + 5, None, source="dcgm", pod="p", pods=(("n", "p"),), xid=79)
+    view = one_view([source("dcgm", dcgm), source("nvml", gpu("a", GIB))][::-1])
+    (one,) = view.gpus
+    assert (one.source, one.used_bytes, one.pod, one.xid) == ("nvml", GIB, "p", 79)
+    assert view.problems == ()
+
+
+def test_two_sources_that_differ_are_reported_and_the_first_is_shown():
+    readings = [source("nvml", gpu("a", 50 * GIB)), source("dcgm", gpu("a", GIB, source="dcgm"))]
+    view = one_view(readings)
+    assert view.gpus[0].used_bytes == 50 * GIB
+    assert [problem.code for problem in view.problems] == ["gpu_sources_disagree"]
+    assert "GPU-a" in view.problems[0].text
+
+
+def test_dcgm_takes_over_whole_when_nvml_is_down():
+    readings = [
+        source("nvml", gpu("a", 50 * GIB), up=False),
+        source("dcgm", gpu("a", GIB, source="dcgm")),
+    ]
+    (one,) = one_view(readings).gpus
+    assert (one.source, one.used_bytes) == ("dcgm", GIB)
+
+
+def test_a_gpu_that_only_dcgm_sees_on_this_host_is_reported():
+    both = source("dcgm", gpu("a", source="dcgm"), gpu("b", source="dcgm"))
+    view = one_view([source("nvml", gpu("a")), both])
+    assert [problem.code for problem in view.problems] == ["gpu_sources_disagree"]
+    assert "GPU-b" in view.problems[0].text
+
+
+def test_a_dcgm_exporter_of_another_host_is_no_check():
+    view = one_view([source("nvml", gpu("a")), source("dcgm", gpu("b", source="dcgm"))])
+    assert ([g.uuid for g in view.gpus], view.problems) == (["GPU-a", "GPU-b"], ())
+
+
+def test_a_mig_slice_seen_by_both_sources_is_one_slice():
+    nvml = GpuReading("MIG-x", "nvml", parent_uuid="GPU-a", instance_id=3, used_bytes=GIB)
+    dcgm = GpuReading(
+        "MIG-GPU-a/3",
+        "dcgm",
+        parent_uuid="GPU-a",
+        instance_id=3,
+        used_bytes=GIB,
+        pods=(("n", "p"),),
+    )
+    view = one_view([source("nvml", nvml), source("dcgm", dcgm)])
+    assert [(g.uuid, g.pods) for g in view.gpus] == [("MIG-x", (("n", "p"),))]
