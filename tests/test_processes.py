@@ -145,7 +145,7 @@ def test_a_pid_namespace_of_our_own_makes_the_process_list_incomplete(tree):
     tree.namespace("pid:[4026532999]")
     host = read_host(tree.root, [], URL)
     assert not host.complete
-    assert host.problems["t"].code == "memory_by_gpu_not_visible"
+    assert host.problems["t"].code == "gpu_pids_not_visible"
     assert "hostPID" in host.problems["t"].text
 
 
