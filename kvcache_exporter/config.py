@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from kvcache_exporter import gpus
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Credentials, Role, Target
 from kvcache_exporter.schema import OperatorError, build, parse_yaml
@@ -66,20 +68,6 @@ class FileSdConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuConfig:
-    """Where GPU memory is read."""
-
-    nvml: bool = True
-    dcgm_url: str | None = None
-    dcgm_auth: str | None = None
-
-    def mistakes(self) -> Iterable[tuple[str, str]]:
-        """Check the address."""
-        if self.dcgm_url is not None and (text := url_mistake(self.dcgm_url)) is not None:
-            yield "dcgm_url", text
-
-
-@dataclass(frozen=True, slots=True)
 class Config:
     """The whole configuration; only ``load`` and ``from_flags`` make one outside tests."""
 
@@ -95,7 +83,8 @@ class Config:
     targets: tuple[TargetConfig, ...] = ()
     file_sd: tuple[FileSdConfig, ...] = ()
     auth: Mapping[str, Credentials] = field(default_factory=dict)
-    gpus: GpuConfig = field(default_factory=GpuConfig)
+    gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Options by GPU source, under the name of its file in ``gpus/``."""
     judge: JudgeSettings = field(default_factory=JudgeSettings)
 
     @property
@@ -119,6 +108,7 @@ class Config:
             yield "listen_address", text
         yield from self._names_twice()
         yield from self._unknown_auth()
+        yield from gpus.mistakes(self.gpus)
 
     def _names_twice(self) -> Iterable[tuple[str, str]]:
         seen: dict[str, int] = {}
@@ -134,7 +124,6 @@ class Config:
     def _unknown_auth(self) -> Iterable[tuple[str, str]]:
         uses = [(f"targets[{i}].auth", one.auth) for i, one in enumerate(self.targets)]
         uses += [(f"file_sd[{i}].auth", one.auth) for i, one in enumerate(self.file_sd)]
-        uses.append(("gpus.dcgm_auth", self.gpus.dcgm_auth))
         for path, name in uses:
             if name is not None and name not in self.auth:
                 known = ", ".join(sorted(self.auth)) or "none"

@@ -84,7 +84,7 @@ def _dataclass(cls: type[Any], data: Any, path: str, found: list[str]) -> Any:
     known = {one.name: one for one in fields(cls)}
     for key in data:
         if key not in known:
-            found.append(f"{path}.{key}: unknown key{_suggestion(str(key), known)}")
+            found.append(f"{path}.{key}: unknown key{suggestion(str(key), known)}")
     missing = [n for n, one in known.items() if n not in data and not _has_default(one)]
     found += [f"{path}.{name}: is required" for name in missing]
     values, wrong = _fields(cls, data, path, found)
@@ -114,6 +114,8 @@ def _fields(
 
 
 def _value(hint: Any, data: Any, path: str, found: list[str]) -> Any:
+    if hint is Any:
+        return data
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, Union):
         inner = next(one for one in arguments if one is not types.NoneType)
@@ -180,7 +182,8 @@ def _kind(data: Any) -> str:
     return names.get(type(data), f"{data!r}")[:80]
 
 
-def _suggestion(key: str, known: Iterable[str]) -> str:
+def suggestion(key: str, known: Iterable[str]) -> str:
+    """Say which of the *known* names was probably meant."""
     close = get_close_matches(key, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(sorted(known))}"
 

@@ -56,7 +56,7 @@ def options() -> dict[str, dict[str, Any]]:
     }
 
 
-def mistakes(settings: Mapping[str, Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
+def mistakes(settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Check an operator's *settings* against ``options``: (path, text) for each mistake."""
     known = options()
     for name, given in settings.items():

@@ -22,6 +22,7 @@ from kvcache_exporter.model import Credentials, Scrape, Target
 from kvcache_exporter.scrape.connection import Connection, DisconnectedError
 from kvcache_exporter.scrape.credentials import authorization, tls_context
 from kvcache_exporter.scrape.endpoint import Endpoint, check_address, endpoint
+from kvcache_exporter.scrape.head import Head
 from kvcache_exporter.scrape.http1 import ResponseReader
 from kvcache_exporter.scrape.reasons import ScrapeError, acceptable, explain
 from kvcache_exporter.scrape.resolver import Resolver
@@ -30,6 +31,7 @@ DEFAULT_MAX_BODY_BYTES = 8 * 1024 * 1024
 SPARE_FILES = 200
 """Files that must stay free for everything but idle connections to targets."""
 
+Check = Callable[[Head], None]
 _NO_CREDENTIALS = Credentials()
 
 
@@ -37,6 +39,7 @@ _NO_CREDENTIALS = Credentials()
 class _Attempt:
     """How far a scrape has come, for the text of a timeout."""
 
+    check: Check
     stage: str = "resolving the name"
     reader: ResponseReader | None = None
 
@@ -69,15 +72,19 @@ class Client:
         self._idle: dict[str, tuple[Endpoint, Connection]] = {}
         self._max_idle = max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES)
 
-    async def fetch(self, target: Target, path: str | None = None) -> Scrape:
+    async def fetch(
+        self, target: Target, path: str | None = None, check: Check = acceptable
+    ) -> Scrape:
         """GET the target's page, or `path` (with query) on the same server.
+
+        `check` raises ScrapeError for a response head that is not what was asked for.
 
         Never raises: what went wrong is the scrape's `problem`. The deadline starts when the
         scrape does, not while it waits for one of the concurrent slots.
         """
         async with self._slots:
             start, body, problem = time.monotonic(), None, None
-            attempt, where = _Attempt(), target.name
+            attempt, where = _Attempt(check), target.name
             try:
                 at = endpoint(target.url, path)
                 where = at.where
@@ -115,7 +122,7 @@ class Client:
     async def _exchange(
         self, connection: Connection, request: bytes, name: str, at: Endpoint, attempt: _Attempt
     ) -> bytes:
-        attempt.reader = reader = ResponseReader(self._max_body_bytes, acceptable)
+        attempt.reader = reader = ResponseReader(self._max_body_bytes, attempt.check)
         await connection.request(request, reader)
         body = reader.body()
         if not body or body.isspace():

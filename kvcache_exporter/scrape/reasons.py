@@ -89,8 +89,8 @@ def explain(error: Exception, where: str) -> Problem:
     )
 
 
-def acceptable(head: Head) -> None:
-    """Raise `ScrapeError` unless a response with this head can be a metrics page."""
+def answered(head: Head) -> None:
+    """Raise `ScrapeError` unless the server gave what it was asked for, of whatever type."""
     if 300 <= head.status < 400:
         raise ScrapeError(
             "redirect",
@@ -102,6 +102,11 @@ def acceptable(head: Head) -> None:
         raise ScrapeError(
             "http_status", f"the server answered with HTTP status {head.status}: {advice}"
         )
+
+
+def acceptable(head: Head) -> None:
+    """Raise `ScrapeError` unless a response with this head can be a metrics page."""
+    answered(head)
     content_type = head.get(b"content-type").strip().lower()
     if "html" in content_type or "json" in content_type or "xml" in content_type:
         raise ScrapeError(

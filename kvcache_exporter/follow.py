@@ -1,0 +1,142 @@
+"""One target from scrape to verdict: what has to be remembered between two of its pages.
+
+The same code serves the running exporter, ``explain``, replays and tests; it does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kvcache_exporter.engines import vllm
+from kvcache_exporter.judge import Judge
+from kvcache_exporter.judge_settings import JudgeSettings
+from kvcache_exporter.merge import Assignment
+from kvcache_exporter.model import (
+    EngineReading,
+    EngineStatus,
+    Observation,
+    Problem,
+    Scrape,
+    Target,
+    TargetReading,
+    TargetStatus,
+)
+from kvcache_exporter.samples import Parser
+
+FORGET_SECONDS = 3600.0
+"""An engine that is gone from its page this long is dropped with all that is known of it."""
+
+
+class Follower:
+    """Follows one target; ``read`` then ``judge`` once for each of its scrapes."""
+
+    def __init__(self, target: Target, settings: JudgeSettings) -> None:
+        self.target = target
+        self.version: str | None = None
+        self.version_asked = False
+        self._settings = settings
+        self._process_start: float | None = None
+        self._parser = Parser(vllm.NAMES, vllm.PLAIN)
+        self._memory = vllm.Memory()
+        self._judges: dict[str, Judge] = {}
+        self._seen: dict[str, float] = {}
+        self._last_success: float | None = None
+        self._failures: Counter[str] = Counter()
+
+    def read(self, scrape: Scrape) -> TargetReading:
+        """Turn a scrape into readings; a failed one, or a page without vLLM, has no engines."""
+        if scrape.body is None:
+            return self._failed(scrape.problem or Problem("failed", "no answer and no reason"))
+        samples = self._parser.parse(scrape.body)
+        if isinstance(samples, Problem):
+            return self._failed(samples)
+        blocks = self.target.num_gpu_blocks
+        reading, self._memory = vllm.read(samples, self._memory, blocks)
+        if not reading.engines:
+            return self._failed(vllm.absence(scrape.body))
+        self._last_success = scrape.time
+        started = reading.engines[0].process_start_time_seconds
+        if started != self._process_start:  # another process may be another version
+            self._process_start, self.version, self.version_asked = started, None, False
+        return replace(reading, vllm_version=self.version)
+
+    def judge(
+        self, scrape: Scrape, reading: TargetReading, assignment: Assignment | None = None
+    ) -> tuple[TargetStatus, tuple[EngineStatus, ...]]:
+        """Judge every engine known of this target at the time of *scrape*."""
+        assignment = assignment or Assignment()
+        readings = {engine.engine: engine for engine in reading.engines}
+        self._remember(readings, scrape.time)
+        engines = tuple(
+            self._status(engine, readings.get(engine), scrape.time, reading, assignment)
+            for engine in self._judges
+        )
+        problems = dict.fromkeys(
+            (*reading.problems, *(p for one in reading.engines for p in one.problems))
+        )
+        if assignment.problem is not None:
+            problems[assignment.problem] = None
+        status = TargetStatus(
+            target=self.target,
+            up=bool(reading.engines),
+            last_success_time=self._last_success,
+            duration_seconds=scrape.duration_seconds,
+            problems=tuple(problems),
+            failures=tuple(sorted(self._failures.items())),
+        )
+        return status, engines
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """Engines known of this target."""
+        return tuple(self._judges)
+
+    @property
+    def judges(self) -> Mapping[str, Judge]:
+        """Their judges, for the checkpoint."""
+        return self._judges
+
+    def restore(self, judges: Mapping[str, Judge], now: float) -> None:
+        """Take over judges from a checkpoint."""
+        self._judges.update(judges)
+        self._seen.update(dict.fromkeys(judges, now))
+
+    def _failed(self, problem: Problem) -> TargetReading:
+        self._failures[problem.code] += 1
+        return TargetReading((), (problem,))
+
+    def _remember(self, readings: Mapping[str, EngineReading], now: float) -> None:
+        for engine in readings:
+            self._seen[engine] = now
+            if engine not in self._judges:
+                self._judges[engine] = Judge(self._engine_settings())
+        if readings:  # while the whole target is silent, nobody is forgotten
+            for engine in [e for e, seen in self._seen.items() if now - seen > FORGET_SECONDS]:
+                del self._judges[engine], self._seen[engine]
+
+    def _engine_settings(self) -> JudgeSettings:
+        if self.target.hold_seconds is None:
+            return self._settings
+        return replace(self._settings, hold_seconds=self.target.hold_seconds)
+
+    def _status(
+        self,
+        engine: str,
+        reading: EngineReading | None,
+        time: float,
+        page: TargetReading,
+        assignment: Assignment,
+    ) -> EngineStatus:
+        gpus = assignment.gpus.get(engine, ())
+        observation = Observation(time, self.target.name, engine, reading, gpus, page.problems)
+        return EngineStatus(
+            target=self.target.name,
+            engine=engine,
+            labels=self.target.labels,
+            reading=reading,
+            judgement=self._judges[engine].observe(observation),
+            gpu_uuids=tuple(gpu.uuid for gpu in gpus),
+            vllm_version=self.version,
+        )

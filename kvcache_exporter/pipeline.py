@@ -1,0 +1,144 @@
+"""One cycle, the steps in order: targets, GPUs, scrapes, readings, owners, verdicts, snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from zlib import crc32
+
+from kvcache_exporter.config import Config
+from kvcache_exporter.discovery import Finder, Found, find_all
+from kvcache_exporter.follow import Follower
+from kvcache_exporter.gpu_watch import GpuState
+from kvcache_exporter.merge import Assignment, assign
+from kvcache_exporter.model import (
+    EngineStatus,
+    Problem,
+    Scrape,
+    Snapshot,
+    Target,
+    TargetReading,
+    TargetStatus,
+)
+
+SPREAD_SECONDS_PER_TARGET = 0.005
+"""Ten targets are asked within 50 ms, a thousand over 5 s: load is spread, few wait for it."""
+
+Fetch = Callable[[Target], Awaitable[Scrape]]
+FetchVersion = Callable[[Target], Awaitable[str | None]]
+Looked = tuple[Follower, Scrape, TargetReading]
+
+
+class GpuWatch(Protocol):
+    """Reads the GPUs of this host without ever holding up the loop for long."""
+
+    async def read(self, targets: Sequence[Target], now: float) -> GpuState:
+        """Read every source, and which engine's processes sit on which GPU."""
+
+
+@dataclass(slots=True)
+class World:
+    """Everything outside: replays and tests hand in their own."""
+
+    fetch: Fetch
+    fetch_version: FetchVersion
+    gpus: GpuWatch
+    clock: Callable[[], float]
+
+
+class Pipeline:
+    """Holds what has to survive from cycle to cycle: a follower for each target."""
+
+    def __init__(self, config: Config, finders: list[Finder], world: World) -> None:
+        self.config = config
+        self.followers: dict[str, Follower] = {}
+        self._finders = finders
+        self._world = world
+        self._cycles = 0
+
+    async def cycle(self, reload_ok: bool = True) -> Snapshot:
+        """Look at everything once."""
+        start = self._world.clock()
+        found = find_all(self._finders, start)
+        followers = self._follow(found.targets)
+        spread = self._spread(len(followers))
+        looks = asyncio.gather(*(self._look(follower, spread) for follower in followers))
+        gpus, looked = await asyncio.gather(self._world.gpus.read(found.targets, start), looks)
+        self._cycles += 1
+        return self._snapshot(found, gpus, looked, start, reload_ok)
+
+    def reconfigure(self, config: Config, finders: list[Finder], world: World) -> None:
+        """Go on under another configuration; what is known of unchanged targets stays."""
+        for finder in self._finders:
+            finder.close()
+        if config.judge != self.config.judge:
+            self.followers.clear()
+        self.config, self._finders, self._world = config, finders, world
+
+    def _follow(self, targets: Sequence[Target]) -> list[Follower]:
+        """Keep one follower a target; a target that is gone or changed is forgotten."""
+        self.followers = {
+            target.name: known
+            if (known := self.followers.get(target.name)) and known.target == target
+            else Follower(target, self.config.judge)
+            for target in targets
+        }
+        return list(self.followers.values())
+
+    def _spread(self, targets: int) -> float:
+        """Seconds over which a cycle spreads its scrapes; the first cycle waits for nobody."""
+        room = self.config.interval_seconds - self.config.scrape_timeout_seconds
+        return min(room, targets * SPREAD_SECONDS_PER_TARGET) if self._cycles else 0.0
+
+    async def _look(self, follower: Follower, spread: float) -> Looked:
+        if spread:
+            await asyncio.sleep(spread * (crc32(follower.target.name.encode()) / 2**32))
+        scrape = await self._world.fetch(follower.target)
+        reading = follower.read(scrape)
+        if reading.engines and not follower.version_asked:
+            follower.version_asked = True
+            follower.version = await self._world.fetch_version(follower.target)
+        return follower, scrape, reading
+
+    def _snapshot(
+        self,
+        found: Found,
+        gpus: GpuState,
+        looked: Sequence[Looked],
+        start: float,
+        reload_ok: bool,
+    ) -> Snapshot:
+        targets: list[TargetStatus] = []
+        engines: list[EngineStatus] = []
+        for follower, scrape, reading in looked:
+            status, judged = follower.judge(scrape, reading, self._assign(follower, reading, gpus))
+            targets.append(status)
+            engines.extend(judged)
+        end = self._world.clock()
+        return Snapshot(
+            time=end,
+            cycle_duration_seconds=end - start,
+            targets=tuple(targets),
+            engines=tuple(engines[: self.config.max_engines]),
+            gpu_sources=gpus.sources,
+            gpus=gpus.view.gpus,
+            problems=(*found.problems, *gpus.problems, *self._too_many(len(engines))),
+            gpu_unowned_bytes=gpus.unowned_bytes,
+            config_reload_ok=reload_ok,
+        )
+
+    @staticmethod
+    def _assign(follower: Follower, reading: TargetReading, gpus: GpuState) -> Assignment:
+        names = [one.engine for one in reading.engines] or list(follower.engines)
+        return assign(follower.target, names, gpus.view.gpus, gpus.host)
+
+    def _too_many(self, engines: int) -> tuple[Problem, ...]:
+        if engines <= self.config.max_engines:
+            return ()
+        text = (
+            f"{engines} engines found, the first {self.config.max_engines} are exposed: "
+            "raise max_engines or split the targets over several exporters"
+        )
+        return (Problem("too_many_engines", text),)

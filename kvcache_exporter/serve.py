@@ -1,0 +1,211 @@
+"""The running exporter: cycles on a grid of its own, pages made once a cycle, signals obeyed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from kvcache_exporter.clock import SteadyClock
+from kvcache_exporter.config import Config
+from kvcache_exporter.discovery import open_finders
+from kvcache_exporter.engines import vllm
+from kvcache_exporter.expose import render
+from kvcache_exporter.gpu_watch import HostGpus
+from kvcache_exporter.gpus import open_sources
+from kvcache_exporter.landing import landing_page
+from kvcache_exporter.model import Problem, Scrape, Snapshot, Target
+from kvcache_exporter.own_process import own_metrics
+from kvcache_exporter.pipeline import Pipeline, World
+from kvcache_exporter.samples import Parser
+from kvcache_exporter.schema import OperatorError
+from kvcache_exporter.scrape import Client, FilteredRoute
+from kvcache_exporter.scrape.reasons import answered
+from kvcache_exporter.web.pages import Latest, Page, pages_of
+from kvcache_exporter.web.server import Server
+
+log = logging.getLogger(__name__)
+
+HTML = "text/html; charset=utf-8"
+Report = Callable[[Snapshot], None]
+Load = Callable[[], Config]
+
+
+@dataclass(slots=True)
+class _Flags:
+    """What signals and requests ask of the loop."""
+
+    stop: asyncio.Event
+    reload: asyncio.Event
+    reload_ok: bool = True
+
+
+async def serve(config: Config, load: Load, report: Report) -> None:
+    """Run until SIGTERM or SIGINT; *load* reads the configuration anew on SIGHUP.
+
+    Raises OSError with a text for the operator when the address cannot be bound.
+    """
+    loop = asyncio.get_running_loop()
+    flags = _Flags(asyncio.Event(), asyncio.Event())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, flags.stop.set)
+    loop.add_signal_handler(signal.SIGHUP, flags.reload.set)
+    latest = Latest()
+    server = Server(config.listen_address, pages_of(latest, _reloader(config, loop, flags)))
+    server.start()
+    try:
+        await _cycles(config, load, flags, latest, report)
+    finally:
+        server.stop()
+
+
+async def _cycles(
+    config: Config, load: Load, flags: _Flags, latest: Latest, report: Report
+) -> None:
+    """Cycle after cycle on a fixed grid; a tick that is missed is skipped, never made up for."""
+    clock = SteadyClock()
+    outside = Outside(config, clock)
+    pipeline = Pipeline(config, open_finders(config), outside.world)
+    tick = clock()
+    try:
+        while not flags.stop.is_set():
+            cycle = asyncio.ensure_future(pipeline.cycle(flags.reload_ok))
+            if not await _first(flags.stop, cycle):
+                return
+            snapshot = cycle.result()
+            outside.retain([status.target.name for status in snapshot.targets])
+            latest.pages = pages(snapshot)
+            report(snapshot)
+            tick = _next_tick(tick, pipeline.config.interval_seconds, clock())
+            await _sleep_until(tick, clock, flags)
+            if flags.reload.is_set():
+                outside = await _reload(pipeline, outside, load, flags)
+    finally:
+        await outside.close()
+
+
+class Outside:
+    """Everything the pipeline reaches the world through, under one configuration."""
+
+    def __init__(self, config: Config, clock: Callable[[], float]) -> None:
+        self._client = Client(
+            timeout_seconds=config.scrape_timeout_seconds,
+            max_body_bytes=config.max_body_bytes,
+            credentials=config.auth,
+            clock=clock,
+        )
+        parser = Parser(vllm.NAMES, vllm.PLAIN)
+        wanted = [*(f"vllm:{name}" for name in sorted(vllm.NAMES)), *sorted(vllm.PLAIN)]
+        self._filtered = FilteredRoute(self._client.fetch, wanted, parser.parse)
+        self._use_filtered = config.filtered_route
+        loop = asyncio.get_running_loop()
+        self._gpus = HostGpus(open_sources(_page_fetcher(self._client, loop), config.gpus))
+        self.world = World(self._fetch, self._version, self._gpus, clock)
+        self.clock = clock
+
+    async def _fetch(self, target: Target) -> Scrape:
+        if self._use_filtered:
+            return await self._filtered.fetch(target)
+        return await self._client.fetch(target)
+
+    async def _version(self, target: Target) -> str | None:
+        """Ask vLLM's ``/version``, which all releases have; None where nobody answers it."""
+        scrape = await self._client.fetch(target, "/version", answered)
+        with suppress(ValueError, AttributeError, RecursionError):
+            version = json.loads(scrape.body or b"").get("version")
+            return version[:64] if isinstance(version, str) else None
+        return None
+
+    def retain(self, names: list[str]) -> None:
+        """Close what was kept open for targets that are gone."""
+        self._client.retain(names)
+        self._filtered.retain(names)
+
+    async def close(self) -> None:
+        """Let go of connections and GPU sources; nothing here waits for a call that hangs."""
+        self._gpus.close()
+        await self._client.close()
+
+
+def pages(snapshot: Snapshot) -> Mapping[str, Page]:
+    """Render everything that is served, once for all clients of a cycle."""
+    return {
+        "/metrics": Page.of(render(snapshot) + own_metrics()),
+        "/": Page.of(landing_page(snapshot).encode(), HTML),
+    }
+
+
+def _reloader(
+    config: Config, loop: asyncio.AbstractEventLoop, flags: _Flags
+) -> Callable[[], str | None] | None:
+    """Let ``/-/reload`` ask for what SIGHUP asks for, where the operator switched it on."""
+    if not config.enable_reload:
+        return None
+
+    def reload() -> str | None:
+        loop.call_soon_threadsafe(flags.reload.set)
+        return None
+
+    return reload
+
+
+async def _reload(pipeline: Pipeline, outside: Outside, load: Load, flags: _Flags) -> Outside:
+    flags.reload.clear()
+    try:
+        config = load()
+    except OperatorError as error:
+        flags.reload_ok = False
+        log.error("configuration not reloaded, the old one stays:\n%s", error)
+        return outside
+    flags.reload_ok = True
+    if config.listen_address != pipeline.config.listen_address:
+        log.warning("listen_address needs a restart; still on %s", pipeline.config.listen_address)
+    fresh = Outside(config, outside.clock)
+    pipeline.reconfigure(config, open_finders(config), fresh.world)
+    await outside.close()
+    log.info("configuration reloaded")
+    return fresh
+
+
+async def _first(stop: asyncio.Event, cycle: asyncio.Future[Snapshot]) -> bool:
+    """Wait for the cycle or for the signal to stop; True when the cycle is done."""
+    stopping = asyncio.ensure_future(stop.wait())
+    both: set[asyncio.Future[Any]] = {stopping, cycle}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not cycle.done():
+        cycle.cancel()
+        with suppress(asyncio.CancelledError):
+            await cycle
+        return False
+    return True
+
+
+def _next_tick(tick: float, interval: float, now: float) -> float:
+    return tick + interval * max(1, -int(-(now - tick) // interval))
+
+
+async def _sleep_until(tick: float, clock: Callable[[], float], flags: _Flags) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in (flags.stop, flags.reload)]
+    await asyncio.wait(waits, timeout=max(0.0, tick - clock()), return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+
+
+def _page_fetcher(
+    client: Client, loop: asyncio.AbstractEventLoop
+) -> Callable[[str], bytes | Problem]:
+    """Let a GPU source, which lives in a thread, get a page through the loop's client."""
+
+    def fetch(url: str) -> bytes | Problem:
+        scrape = asyncio.run_coroutine_threadsafe(
+            client.fetch(Target(f"gpus {url}", url)), loop
+        ).result(30.0)
+        return scrape.body or scrape.problem or Problem("failed", f"{url}: no answer")
+
+    return fetch
