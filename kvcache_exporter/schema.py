@@ -24,8 +24,8 @@ T = TypeVar("T")
 class OperatorError(Exception):
     """What is wrong with the operator's input, one line for each mistake."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self.lines = tuple(lines)
+    def __init__(self, lines: str | Iterable[str]) -> None:
+        self.lines = (lines,) if isinstance(lines, str) else tuple(lines)
         super().__init__("\n".join(self.lines))
 
 
