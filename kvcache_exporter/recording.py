@@ -90,7 +90,7 @@ def _entry(data: Mapping[str, Any]) -> Entry:
 
 
 def _gpu(data: Mapping[str, Any]) -> GpuReading:
-    sizes = {name: data.get(name) for name in _GPU_FIELDS if name != "uuid"}
+    sizes: dict[str, Any] = {name: data.get(name) for name in _GPU_FIELDS if name != "uuid"}
     processes = data.get("processes")
     return GpuReading(
         uuid=str(data.get("uuid")),

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvcache_exporter.model import GpuReading, Problem, Sample
+from kvcache_exporter.schema import OperatorError as InputError
 
-
-class InputError(ValueError):
-    """Input that cannot be read: the text says where, which rule it breaks and what is right."""
+__all__ = ["Frame", "InputError"]
 
 
 @dataclass(frozen=True, slots=True)
