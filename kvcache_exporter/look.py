@@ -1,0 +1,88 @@
+"""Looking at targets by hand: live for a few scrapes, or along a recording."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from kvcache_exporter import recording
+from kvcache_exporter.clock import SteadyClock
+from kvcache_exporter.config import Config, static_targets
+from kvcache_exporter.explain import Looked
+from kvcache_exporter.follow import Follower
+from kvcache_exporter.gpu_watch import GpuState
+from kvcache_exporter.merge import Assignment, assign
+from kvcache_exporter.model import EngineReading, GpuReading, Target
+from kvcache_exporter.processes import HostProcesses
+from kvcache_exporter.serve import Outside
+
+
+async def entries(config: Config, scrapes: int | None) -> AsyncIterator[list[recording.Entry]]:
+    """Yield one round of whole pages with GPUs after the other; None = until cancelled."""
+    outside = Outside(config, SteadyClock())
+    targets = static_targets(config)
+    try:
+        count = 0
+        while scrapes is None or count < scrapes:
+            if count:
+                await asyncio.sleep(config.interval_seconds)
+            scrapes_now = asyncio.gather(*(outside.world.fetch(target) for target in targets))
+            gpus = await outside.world.gpus.read(targets, outside.clock())
+            yield [recording.Entry(page, gpus.view.gpus) for page in await scrapes_now]
+            count += 1
+    finally:
+        await outside.close()
+
+
+async def look_live(config: Config, scrapes: int) -> list[Looked]:
+    """Follow the configured targets for a few scrapes; return the last look at each."""
+    outside = Outside(config, SteadyClock())
+    followers = [Follower(target, config.judge) for target in static_targets(config)]
+    try:
+        looked: list[Looked] = []
+        for count in range(1, scrapes + 1):
+            if count > 1:
+                await asyncio.sleep(config.interval_seconds)
+            gpus = await outside.world.gpus.read([f.target for f in followers], outside.clock())
+            looked = [await _live(follower, outside, gpus, count) for follower in followers]
+        return looked
+    finally:
+        await outside.close()
+
+
+async def _live(follower: Follower, outside: Outside, gpus: GpuState, count: int) -> Looked:
+    scrape = await outside.world.fetch(follower.target)
+    reading = follower.read(scrape)
+    if reading.engines and not follower.version_asked:
+        follower.version_asked = True
+        follower.version = await outside.world.fetch_version(follower.target)
+        reading = follower.read(scrape)
+    names = [one.engine for one in reading.engines]
+    assignment = assign(follower.target, names, gpus.view.gpus, gpus.host)
+    status, engines = follower.judge(scrape, reading, assignment)
+    return Looked(scrape, reading, gpus.view.gpus, assignment, status, engines, count)
+
+
+def look_along(path: Path, config: Config) -> Iterator[Looked]:
+    """Follow a recording; yields the look at every scrape of every target in it."""
+    followers: dict[str, Follower] = {}
+    counts: dict[str, int] = {}
+    for entry in recording.read(path):
+        name = entry.scrape.target
+        target = Target(name, f"recording:{path.name}")
+        follower = followers.setdefault(name, Follower(target, config.judge))
+        counts[name] = counts.get(name, 0) + 1
+        reading = follower.read(entry.scrape)
+        assignment = _recorded(follower.target, reading.engines, entry.gpus)
+        status, engines = follower.judge(entry.scrape, reading, assignment)
+        yield Looked(entry.scrape, reading, entry.gpus, assignment, status, engines, counts[name])
+
+
+def _recorded(
+    target: Target, engines: tuple[EngineReading, ...], gpus: tuple[GpuReading, ...]
+) -> Assignment:
+    """A recording names no owners; with one engine on the page all its GPUs are that engine's."""
+    if len(engines) == 1 and gpus:
+        return Assignment({engines[0].engine: gpus}, "recording")
+    return assign(target, [], gpus, HostProcesses())
