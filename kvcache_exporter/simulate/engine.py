@@ -15,6 +15,8 @@ from .scheduler import Scheduler, Speed
 from .workload import Workload, requests
 
 PLAIN = ("vllm-0.32.0.prom.in",)
+NIXL = "nixl-0.32.0.prom.in"
+"""What a NIXL connector adds to the page; names from vLLM's source, the order not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Engine:
                 ("block_size", str(size)),
                 ("effective_attention_block_size", str(size)),
                 ("enable_prefix_caching", str(self.config.prefix_caching)),
+                ("kv_cache_memory_bytes", "None"),
                 ("kv_cache_max_concurrency", str(pool * size / 2048)),
                 ("kv_cache_size_tokens", str(pool * size)),
                 ("num_gpu_blocks", str(pool_label or pool)),

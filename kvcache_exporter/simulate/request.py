@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from .prefix import Segment, block_hashes
 
@@ -61,6 +62,5 @@ class Request:
         """Know the first `count` hashes of the request's chain of blocks."""
         if self._more_hashes is None:
             self._more_hashes = block_hashes(self.segments, OUTPUTS + self.request_id, block_size)
-        while len(self.hashes) < count:
-            self.hashes.append(next(self._more_hashes))
+        self.hashes += islice(self._more_hashes, max(0, count - len(self.hashes)))
         return self.hashes

@@ -1,0 +1,107 @@
+"""The demo's cast: one server for each thing that can be true of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .engine import NIXL, PLAIN, Engine, EngineConfig
+from .leaks import Leak
+from .scheduler import Speed
+from .workload import Workload
+
+HOUR = 3600.0
+STORY_SECONDS = 30 * HOUR + 600
+"""A day to learn what is usual, some hours for a drift to show; ten minutes past the hour."""
+STEP_SECONDS = 3.0
+"""Coarse, so that a day passes in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One server of the cast, and what happens to it: (seconds, what its engine does)."""
+
+    name: str
+    story: str
+    config: EngineConfig
+    workload: Workload
+    events: tuple[tuple[float, Callable[[Engine], None]], ...] = ()
+
+
+def demo_cast(end: float = STORY_SECONDS) -> tuple[Member, ...]:
+    """Cast the demo so that every story has been told when `end` seconds have passed."""
+    big = Speed(decode_tokens_per_second=12)
+    return (
+        Member(
+            "chat-steady",
+            "healthy: never idle, busier by day",
+            _config("llama-3.3-70b-instruct", speed=big),
+            Workload(0.25, daily_swing=0.3, output_tokens=250),
+        ),
+        Member(
+            "code-bursty",
+            "healthy: bursts, idle between them",
+            _config("qwen2.5-coder-7b"),
+            Workload(0.2, busy_seconds=700, quiet_seconds=500),
+        ),
+        Member(
+            "agents-leaking",
+            "loses the blocks of some requests whose client hung up",
+            _config("mistral-small-24b", leaks=(Leak("abort", 0.1, None, 2 * HOUR),)),
+            Workload(0.15, busy_seconds=700, quiet_seconds=500, abort_share=0.1),
+        ),
+        Member(
+            "summary-leaking-busy",
+            "loses blocks at finished requests and is never idle",
+            _config(
+                "llama-3.3-70b-instruct", speed=big, leaks=(Leak("finish", 0.04, 1, 4 * HOUR),)
+            ),
+            Workload(0.25, output_tokens=250, abort_share=0.0),
+        ),
+        Member(
+            "rag-drifting",
+            "healthy, but prompts stop sharing their prefixes",
+            _config("qwen2.5-14b-instruct"),
+            Workload(
+                0.2,
+                prompt_tokens=200,
+                prefix_tokens=1024,
+                shared_share=0.9,
+                shared_share_later=0.2,
+                drift_seconds=max(0.0, end - 5 * HOUR),
+            ),
+        ),
+        Member(
+            "batch-saturated",
+            "healthy, but asked for more than fits",
+            _config(
+                "llama-3.3-70b-instruct", num_gpu_blocks=200, max_num_queued_reqs=60, speed=big
+            ),
+            Workload(0.35, prompt_tokens=900, output_tokens=200, abort_share=0.0),
+        ),
+        Member(
+            "vision-stalled",
+            "stops completing requests while clients keep asking",
+            _config("qwen2-vl-7b"),
+            Workload(0.15),
+            ((end - 0.5 * HOUR, Engine.stall),),
+        ),
+        Member(
+            "prefill-held",
+            "holds blocks until a decode engine has read them",
+            _config("deepseek-v2-lite", hold_seconds=480, templates=(*PLAIN, NIXL)),
+            Workload(0.2, busy_seconds=300, quiet_seconds=3300, output_tokens=2, spread=0.3),
+        ),
+        Member(
+            "night-asleep",
+            "put to sleep by its operator",
+            _config("phi-4"),
+            Workload(0.1),
+            ((end - 2 * HOUR, Engine.sleep),),
+        ),
+    )
+
+
+def _config(model_name: str, **options: object) -> EngineConfig:
+    usual = {"num_gpu_blocks": 2048, "block_size": 64, "step_seconds": STEP_SECONDS}
+    return EngineConfig(model_name, **{**usual, **options})  # type: ignore[arg-type]

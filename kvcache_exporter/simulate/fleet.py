@@ -1,0 +1,73 @@
+"""Several simulated servers on one virtual clock, and the GPUs they run on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvcache_exporter.model import GpuReading, GpuSourceReading
+
+from .cast import Member
+from .engine import Engine
+from .site import Site
+
+GPU_BYTES = 80 << 30
+POOL_BYTES = 48 << 30
+WEIGHT_BYTES = 22 << 30
+WARM_UP_BYTES = 600 << 20
+"""Graphs and workspaces that the first requests allocate; nothing moves afterwards."""
+
+
+@dataclass(slots=True)
+class Fleet:
+    """The cast on one virtual clock, `start_time` being unix seconds at its zero."""
+
+    cast: tuple[Member, ...]
+    start_time: float = 1.8e9
+    clock: float = 0.0
+    sites: dict[str, Site] = field(default_factory=dict)
+    engines: dict[str, Engine] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for seed, member in enumerate(self.cast):
+            engine = Engine(member.config, member.workload, seed, self.start_time)
+            self.engines[member.name] = engine
+            self.sites[member.name] = Site([engine])
+
+    @property
+    def time(self) -> float:
+        """Virtual unix seconds now."""
+        return self.start_time + self.clock
+
+    def advance(self, seconds: float) -> None:
+        """Let virtual time pass for everybody, and what is due happen."""
+        end = self.clock + seconds
+        for member in self.cast:
+            engine = self.engines[member.name]
+            for due, act in member.events:
+                if self.clock < due <= end:
+                    engine.advance(due - engine.clock)
+                    act(engine)
+            engine.advance(end - engine.clock)
+        self.clock = end
+
+    def read_gpus(self) -> GpuSourceReading:
+        """Read what the driver shows: a line that is flat, whatever happens to the blocks."""
+        gpus = tuple(self._gpu(index, name) for index, name in enumerate(self.sites))
+        return GpuSourceReading("simulated", self.time, up=True, gpus=gpus, expected=len(gpus))
+
+    def gpu_uuid(self, name: str) -> str:
+        """Name the GPU that a member runs on."""
+        return f"GPU-51e00000-0000-4000-8000-{list(self.sites).index(name):012d}"
+
+    def _gpu(self, index: int, name: str) -> GpuReading:
+        warm = WARM_UP_BYTES if self.clock > 300 else 0
+        used = WEIGHT_BYTES + POOL_BYTES + warm
+        return GpuReading(
+            uuid=self.gpu_uuid(name),
+            source="simulated",
+            index=index,
+            model="Simulated 80GB",
+            total_bytes=GPU_BYTES,
+            used_bytes=used,
+            free_bytes=GPU_BYTES - used,
+        )
