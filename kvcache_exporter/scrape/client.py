@@ -124,6 +124,10 @@ class Client:
     ) -> bytes:
         attempt.reader = reader = ResponseReader(self._max_body_bytes, attempt.check)
         await connection.request(request, reader)
+        if connection.usable and len(self._idle) < self._max_idle:
+            self._idle[name] = (at, connection)
+        else:
+            connection.close()
         body = reader.body()
         if not body or body.isspace():
             raise ScrapeError(
@@ -135,10 +139,6 @@ class Client:
                 "the page does not end in a line break, so it may be cut: does a proxy cut answers,"
                 " did the engine die?",
             )
-        if connection.usable and len(self._idle) < self._max_idle:
-            self._idle[name] = (at, connection)
-        else:
-            connection.close()
         return body
 
     async def _connect(

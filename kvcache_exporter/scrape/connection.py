@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import ssl
 from typing import cast
 
 from kvcache_exporter.scrape.http1 import ResponseReader
@@ -37,7 +39,7 @@ class Connection(asyncio.Protocol):
         """Send `request` and fill `reader`; the connection is closed unless it can be reused."""
         transport = self._transport
         if transport is None or transport.is_closing():
-            raise DisconnectedError
+            raise DisconnectedError(errno.ECONNRESET, "closed while idle")
         self._reader, self._answered = reader, False
         self._waiter = asyncio.get_running_loop().create_future()
         try:
@@ -87,7 +89,9 @@ class Connection(asyncio.Protocol):
         if self._reader is None:
             return
         if not self._answered:
-            self._finish(DisconnectedError(104, "closed before the first byte"))
+            # With TLS 1.3 a refused client certificate shows only now.
+            refused = isinstance(exc, ssl.SSLError)
+            self._finish(exc if refused else DisconnectedError(errno.ECONNRESET, "no first byte"))
             return
         try:
             self._reader.end()

@@ -1,0 +1,396 @@
+"""Whatever a target does, its scrape says why there is no page, and no other target notices."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import ssl
+import tracemalloc
+from dataclasses import dataclass
+from pathlib import Path
+
+import hostile
+import pytest
+
+from kvcache_exporter.model import Credentials, Problem, Scrape, Target
+from kvcache_exporter.scrape import Client
+
+TLS = Path(__file__).parent / "data" / "tls"
+TIMEOUT_SECONDS = 0.6
+MAX_BODY_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a target does, and what its scrape must say."""
+
+    name: str
+    behaviour: hostile.Behaviour
+    code: str
+    words: str
+
+
+def head(*lines: str) -> bytes:
+    return "\r\n".join(["HTTP/1.1 200 OK", "Content-Type: text/plain", *lines, "", ""]).encode()
+
+
+def status(code: int, headers: str = "") -> hostile.Behaviour:
+    return hostile.answer(hostile.response(b"{}", status=f"{code} X", headers=headers))
+
+
+def answer(body: bytes = hostile.PAGE, **kwargs: str) -> hostile.Behaviour:
+    return hostile.answer(hostile.response(body, **kwargs))
+
+
+def gzipped(body: bytes) -> hostile.Behaviour:
+    return hostile.answer(hostile.response(body, headers="Content-Encoding: gzip\r\n"))
+
+
+BOMB = gzip.compress(bytes(50_000_000), 9)
+ZIPPED = gzip.compress(hostile.PAGE * 1000)
+LINES = b"a_metric 1\n" * 6000
+
+FAULTS = [
+    Fault("never answers", hostile.hang, "timeout", "waiting for the headers"),
+    Fault("never reads", hostile.silent, "timeout", "is the engine hung"),
+    Fault("drips its head", hostile.drip(head() * 50), "timeout", "waiting for the headers"),
+    Fault(
+        "drips its body",
+        hostile.drip(head("Content-Length: 100000") + b"x" * 5000, 0.002),
+        "timeout",
+        "bytes so far",
+    ),
+    Fault(
+        "hangs in the body",
+        hostile.answer(head("Content-Length: 500") + b"x 1\n", keep_open=True),
+        "timeout",
+        "4 bytes so far",
+    ),
+    Fault(
+        "sends interim answers for ever",
+        hostile.endless(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 500),
+        "timeout",
+        "waiting for the headers",
+    ),
+    Fault(
+        "sends a body without end",
+        hostile.endless(head(), LINES),
+        "too_large",
+        "more than the 262,144 allowed",
+    ),
+    Fault(
+        "sends chunks without end",
+        hostile.endless(hostile.chunked(), b"10000\r\n" + b"x" * 0x10000 + b"\r\n"),
+        "too_large",
+        "more than the 262,144 allowed",
+    ),
+    Fault(
+        "sends tiny chunks without end",
+        hostile.endless(hostile.chunked(), b"1\r\nx\r\n" * 5000),
+        "too_large",
+        "10,000 chunks",
+    ),
+    Fault(
+        "sends a trailer without end",
+        hostile.endless(hostile.chunked() + b"0\r\n", b"A: b\r\n" * 5000),
+        "too_large",
+        "trailer",
+    ),
+    Fault(
+        "announces 500 MB",
+        answer(length="500000000"),
+        "too_large",
+        "500,000,000 bytes",
+    ),
+    Fault("sends a gzip bomb", gzipped(BOMB), "too_large", "inflates to more than 262,144"),
+    Fault("cuts its gzip", gzipped(ZIPPED[:-20]), "gzip", "is cut"),
+    Fault("sends two gzip members", gzipped(ZIPPED + ZIPPED), "gzip", "is cut"),
+    Fault("damages its gzip", gzipped(b"\x1f\x8b" + ZIPPED[12:]), "gzip", "damaged"),
+    Fault(
+        "encodes unasked",
+        answer(headers="Content-Encoding: br\r\n"),
+        "protocol",
+        "'br' though nothing was asked for",
+    ),
+    Fault("a negative length", answer(length="-5"), "protocol", "Content-Length"),
+    Fault("a signed length", answer(length="+21"), "protocol", "Content-Length"),
+    Fault("a hexadecimal length", answer(length="0x15"), "protocol", "Content-Length"),
+    Fault("a length list", answer(length="21, 21"), "protocol", "Content-Length"),
+    Fault("a length of 30 digits", answer(length="9" * 30), "protocol", "Content-Length"),
+    Fault(
+        "two lengths that differ",
+        answer(headers="Content-Length: 20\r\n"),
+        "protocol",
+        "Content-Length",
+    ),
+    Fault(
+        "length and chunks at once",
+        answer(headers="Transfer-Encoding: chunked\r\n"),
+        "protocol",
+        "ambiguous",
+    ),
+    Fault(
+        "an unknown transfer coding",
+        hostile.answer(head("Transfer-Encoding: gzip, chunked")),
+        "protocol",
+        "ambiguous",
+    ),
+    Fault("more bytes than announced", answer(length="10"), "protocol", "more bytes came"),
+    Fault(
+        "a malformed chunk size",
+        hostile.answer(hostile.chunked() + b"-5\r\nhello\r\n"),
+        "protocol",
+        "chunk size is malformed",
+    ),
+    Fault(
+        "a chunk longer than it says",
+        hostile.answer(hostile.chunked() + b"2\r\nhello\r\n"),
+        "protocol",
+        "longer than it says",
+    ),
+    Fault(
+        "a chunk extension of 4 MB",
+        hostile.endless(hostile.chunked() + b"5;", b"x" * 65536),
+        "too_large",
+        "chunk header",
+    ),
+    Fault(
+        "5000 headers",
+        hostile.answer(head(*(f"X-{i}: {i}" for i in range(5000)))),
+        "too_large",
+        "headers exceed 16,384 bytes",
+    ),
+    Fault(
+        "a header of 4 MB",
+        hostile.endless(b"HTTP/1.1 200 OK\r\nX: ", b"x" * 65536),
+        "too_large",
+        "headers exceed",
+    ),
+    Fault("a folded header", hostile.answer(head("X: a", " b")), "protocol", "header line"),
+    Fault("a bare line feed", hostile.answer(b"HTTP/1.1 200 OK\n\n"), "truncated", "closed"),
+    Fault("speaks SSH", hostile.answer(b"SSH-2.0-OpenSSH_9.2\r\n"), "protocol", "not HTTP/1.1"),
+    Fault("speaks TLS alerts", hostile.answer(b"\x15\x03\x01\x00\x02\x02"), "tls", "https://"),
+    Fault("cuts the body", answer(length="500"), "truncated", "21 bytes so far"),
+    Fault("cuts the head", hostile.answer(b"HTTP/1.1 200 O"), "truncated", "the headers"),
+    Fault(
+        "cuts between chunks",
+        hostile.answer(hostile.chunked(hostile.PAGE)),
+        "truncated",
+        "does a proxy cut answers",
+    ),
+    Fault(
+        "cuts inside a chunk",
+        hostile.answer(hostile.chunked() + b"ff\r\nx 1"),
+        "truncated",
+        "does a proxy cut answers",
+    ),
+    Fault(
+        "cuts a body without length",
+        hostile.answer(head("Connection: close") + b"vllm:a 12"),
+        "truncated",
+        "does not end in a line break",
+    ),
+    Fault("answers HTML", answer(b"<html>", content_type="text/html"), "not_metrics", "text/html"),
+    Fault("answers JSON", answer(content_type="application/json"), "not_metrics", "/metrics"),
+    Fault("answers an image", answer(content_type="image/png"), "not_metrics", "image/png"),
+    Fault(
+        "answers UTF-16",
+        answer(content_type="text/plain; charset=utf-16"),
+        "not_metrics",
+        "utf-16",
+    ),
+    Fault("answers nothing", answer(b""), "empty", "just started"),
+    Fault("answers blanks", answer(b"\n\n"), "empty", "just started"),
+    Fault(
+        "redirects elsewhere",
+        status(302, "Location: https://user:secret@evil.test/x?token=secret\r\n"),
+        "redirect",
+        "'https://evil.test/x'",
+    ),
+    Fault("redirects nowhere", status(307), "redirect", "nowhere"),
+    Fault("asks for credentials", status(401), "http_status", "401: it wants credentials"),
+    Fault("refuses credentials", status(403), "http_status", "credentials"),
+    Fault("has no such path", status(404), "http_status", "vLLM serves /metrics"),
+    Fault("fails", status(500), "http_status", "look into its log"),
+    Fault("is starting or asleep", status(503), "http_status", "starting, sleeping"),
+    Fault("makes up a status", status(299), "http_status", "299"),
+    Fault("hangs up", hostile.hang_up, "connection_reset", "did the engine die"),
+    Fault("resets", hostile.reset, "connection_reset", "did the engine die"),
+]
+
+
+def scrape(server: hostile.Server, **kwargs: Credentials) -> Scrape:
+    """Scrape a hostile target together with a healthy one, which must not notice."""
+
+    async def both(healthy: hostile.Server) -> Scrape:
+        client = Client(
+            timeout_seconds=TIMEOUT_SECONDS, max_body_bytes=MAX_BODY_BYTES, credentials=kwargs
+        )
+        auth = next(iter(kwargs), None)
+        bad, good = await asyncio.gather(
+            client.fetch(Target("bad", server.url, auth=auth)),
+            client.fetch(Target("good", healthy.url)),
+        )
+        await client.close()
+        assert good.body == hostile.PAGE
+        return bad
+
+    with hostile.serve(hostile.always(hostile.response())) as healthy:
+        return asyncio.run(both(healthy))
+
+
+def problem(server: hostile.Server, **kwargs: Credentials) -> Problem:
+    result = scrape(server, **kwargs)
+    assert result.body is None
+    assert result.problem is not None
+    assert result.duration_seconds < hostile.LIMIT_SECONDS / 2
+    return result.problem
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_target_that(fault: Fault) -> None:
+    with hostile.serve(fault.behaviour) as server:
+        found = problem(server)
+    assert (found.code, fault.words in found.text) == (fault.code, True), found
+    assert "secret" not in found.text
+
+
+def test_a_port_where_nothing_listens_is_named_with_the_next_step() -> None:
+    with hostile.serve(hostile.hang) as server:
+        pass
+    found = problem(server)
+    assert found.code == "connection_refused"
+    assert found.text == (
+        f"nothing listens on 127.0.0.1:{server.port}: is vLLM running, is the port right?"
+    )
+
+
+def test_a_slow_answer_within_the_timeout_succeeds() -> None:
+    with hostile.serve(hostile.drip(hostile.response(b"a 1\n"), 0.001)) as server:
+        assert scrape(server).body == b"a 1\n"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        hostile.response(),
+        hostile.response(headers="Content-Length: 21\r\n"),
+        hostile.response(content_type=""),
+        hostile.response(content_type="application/openmetrics-text; version=1.0.0"),
+        b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + hostile.response(),
+        b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n" + hostile.PAGE,
+        head("Connection: close") + hostile.PAGE,
+        hostile.chunked(hostile.PAGE[:5], hostile.PAGE[5:]) + b"0\r\n\r\n",
+        hostile.chunked() + b"15;name=value\r\n" + hostile.PAGE + b"\r\n0\r\nTrailer: x\r\n\r\n",
+        hostile.response(gzip.compress(hostile.PAGE), headers="Content-Encoding: gzip\r\n"),
+        hostile.response(headers="Content-Encoding: identity\r\n"),
+    ],
+)
+def test_every_correct_way_to_frame_a_page_is_understood(data: bytes) -> None:
+    with hostile.serve(hostile.answer(data)) as server:
+        assert scrape(server).body == hostile.PAGE
+
+
+def test_bytes_that_are_not_utf8_reach_the_parser_unchanged() -> None:
+    body = b'a{b="\xff"} 1\n'
+    with hostile.serve(answer(body)) as server:
+        assert scrape(server).body == body
+
+
+def test_a_gzip_bomb_costs_little_memory() -> None:
+    tracemalloc.start()
+    with hostile.serve(gzipped(BOMB)) as server:
+        problem(server)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+def test_an_endless_body_is_dropped_instead_of_drained() -> None:
+    with hostile.serve(hostile.endless(head(), LINES)) as server:
+        assert problem(server).code == "too_large"
+        # The server's sendall fails only when our side is closed; it would go on otherwise.
+        server._threads[0].join(hostile.LIMIT_SECONDS / 2)
+        assert not server._threads[0].is_alive()
+
+
+def tls_server(name: str, *, client_ca: bool = False) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / f"{name}.pem", TLS / f"{name}.key")
+    if client_ca:
+        context.load_verify_locations(TLS / "ca.pem")
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+CA = Credentials(ca_file=str(TLS / "ca.pem"))
+
+
+@pytest.mark.parametrize(
+    ("name", "credentials", "words"),
+    [
+        ("expired", CA, "has expired"),
+        ("other", CA, "IP address mismatch"),
+        ("server", Credentials(), "unable to get local issuer certificate"),
+    ],
+)
+def test_a_certificate_that_does_not_hold_is_refused(
+    name: str, credentials: Credentials, words: str
+) -> None:
+    with hostile.serve(answer(), tls_server(name)) as server:
+        found = problem(server, tls=credentials)
+    assert found.code == "tls"
+    assert words in found.text
+
+
+def test_tls_with_the_right_ca_gives_the_page() -> None:
+    with hostile.serve(answer(), tls_server("server")) as server:
+        assert scrape(server, tls=CA).body == hostile.PAGE
+
+
+def test_skipping_verification_is_possible_but_explicit() -> None:
+    with hostile.serve(answer(), tls_server("expired")) as server:
+        assert scrape(server, tls=Credentials(insecure_skip_verify=True)).body == hostile.PAGE
+
+
+def test_another_server_name_can_be_expected() -> None:
+    credentials = Credentials(ca_file=CA.ca_file, server_name="other.invalid")
+    with hostile.serve(answer(), tls_server("other")) as server:
+        assert scrape(server, tls=credentials).body == hostile.PAGE
+
+
+def test_a_client_certificate_is_shown_where_one_is_configured() -> None:
+    client = Credentials(
+        ca_file=CA.ca_file,
+        cert_file=str(TLS / "client.pem"),
+        key_file=str(TLS / "client.key"),
+    )
+    with hostile.serve(answer(), tls_server("server", client_ca=True)) as server:
+        assert scrape(server, tls=client).body == hostile.PAGE
+
+
+def test_a_missing_client_certificate_is_named() -> None:
+    with hostile.serve(answer(), tls_server("server", client_ca=True)) as server:
+        found = problem(server, tls=CA)
+    assert found.code == "tls"
+    assert "client certificate" in found.text
+
+
+def test_tls_on_a_plain_port_says_so() -> None:
+    def bad_request(peer: hostile.Peer) -> None:
+        peer.sock.recv(65536)
+        peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with hostile.serve(bad_request) as server:
+        server.url = server.url.replace("http:", "https:")
+        found = problem(server, tls=CA)
+    assert found.code == "tls"
+    assert "http://" in found.text
+
+
+def test_a_server_that_never_finishes_the_handshake_times_out() -> None:
+    with hostile.serve(hostile.silent) as server:
+        server.url = server.url.replace("http:", "https:")
+        found = problem(server, tls=CA)
+    assert found.code == "timeout"
+    assert "connecting to 127.0.0.1" in found.text
