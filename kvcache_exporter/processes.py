@@ -76,7 +76,8 @@ def read_host(root: Path, gpu_pids: Iterable[int], urls: Mapping[str, str]) -> H
         if (owner := _owner(chain, held, targets)) is not None
     }
     orphans = {pid for pid, chain in chains.items() if pid not in owners and _orphaned(chain)}
-    lost = set(sockets) - {owner.target for owner in owners.values()}
+    serving = {target for target, inodes in sockets.items() if inodes}
+    lost = serving - {owner.target for owner in owners.values()}
     problem = _reason(complete, None in held.values(), bool(chains))
     problems = {} if problem is None else dict.fromkeys(sorted(lost), problem)
     return HostProcesses(owners, frozenset(orphans), complete, problems)
