@@ -1,0 +1,49 @@
+# Everything a developer or a user of the sources does; `make help` lists it.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types golden real-vllm clean system
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.demo ## A simulated fleet with a leak, a drift and a stall, judged within a minute
+	$(BIN)/kvcache-exporter demo
+
+test: $(READY) system ## All tests; installs what they need
+	$(BIN)/python -m pytest
+
+check: lint types test ## Lint, types and all tests, as CI runs them
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+golden: $(READY) ## Rewrite the golden files; review the diff
+	$(BIN)/python -m pytest --update
+
+real-vllm: $(READY) system ## Test against a real vLLM 0.32.0 on this CPU (installs 3 GB once)
+	tests/real_vllm/install.sh .cache/vllm
+	KVCACHE_REAL_VLLM=1 $(BIN)/python -m pytest tests/real_vllm --timeout 600
+
+clean: ## Remove what make has made
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Debian's Prometheus, Alertmanager and Chromium are the real parts that the tests use.
+system:
+	@scripts/system-packages
+
+$(VENV)/.demo: pyproject.toml
+	@scripts/venv $(VENV) $(PYTHON) .
+	@touch $@
+
+$(READY): pyproject.toml
+	@scripts/venv $(VENV) $(PYTHON) '.[dev]'
+	@touch $@ $(VENV)/.demo
