@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from kvcache_exporter.blocks import BLOCK_COLUMNS, BlockBuilder
+from kvcache_exporter.growth import MemoryLog
 from kvcache_exporter.judge_settings import JudgeSettings
+from kvcache_exporter.marks import is_full, marks
 from kvcache_exporter.model import EngineReading, Observation, Problem
 from kvcache_exporter.table import NAN, Table
 
@@ -11,10 +13,15 @@ RECENT = ("time", "used", "running", "waiting", "prompt_tokens", "generation_tok
           "completions", "preemptions", "http_requests")  # fmt: skip
 """One row a scrape, times in Unix seconds; survives a restart of the engine."""
 WATCHED = ("usage_ratio", "running", "waiting", "prompt_tokens", "generation_tokens",
-           "completions", "preemptions", "http_requests", "resident_memory_bytes")  # fmt: skip
+           "completions", "preemptions", "http_requests", "resident_memory_bytes",
+           "prefix_query_tokens", "steps", "first_tokens", "hit_ratio")  # fmt: skip
 """Readings whose last change is timed."""
-HITS = ("slot", "hits", "queries", "preemptions")
-"""Prefix-cache tokens per quarter of an hour; slot = Unix seconds // 900; survives restarts."""
+HITS = ("slot", "hits", "queries", "disturbed")
+"""Prefix-cache tokens per quarter of an hour; slot = Unix seconds // 900; survives restarts.
+
+Disturbed = preemptions, and scrapes with a queue before a full cache: up to vLLM 0.26 each attempt
+to admit a request counts as a lookup.
+"""
 CUTS = ("time", "restart", "counter_fell", "pool_changed")
 """When the history was cut, and why (1 = that was it)."""
 FALLING = ("generation_tokens", "prompt_tokens", "finished_requests")
@@ -42,11 +49,13 @@ class History:
         self.problems: tuple[Problem, ...] = ()
         self.recent = Table(RECENT, 32, "d")
         self.blocks = Table(BLOCK_COLUMNS, 96)
-        self.hits = Table(HITS, 288)
+        self.hits = Table(HITS, 298)
         self.cuts = Table(CUTS, 16, "d")
         self.changed: dict[str, float] = {}
         """Unix seconds at which each of WATCHED last changed (or was first seen)."""
         self.builder: BlockBuilder | None = None
+        self.memory = MemoryLog()
+        """GPU and host memory of the present epoch."""
 
     def add(self, observation: Observation) -> None:
         """Take in one observation; an older or repeated time stamp is ignored."""
@@ -56,11 +65,14 @@ class History:
         self.problems = observation.problems
         self.reading = observation.reading
         if observation.reading is None:
+            self.memory.latest = observation.gpus
             return
         self._cut(observation.reading)
         self._watch(observation.reading)
         self._append(observation.reading)
+        self.memory.add(observation, worked=_worked(self.known, observation.reading))
         self.known = observation.reading
+
 
     def unchanged_seconds(self, name: str) -> float | None:
         """How long one of WATCHED has not moved; None when it was never seen."""
@@ -74,6 +86,7 @@ class History:
             self.epoch += 1
             self.blocks.clear()
             self.builder = None
+            self.memory = MemoryLog()
         if any(reasons):
             self.cuts.append((self.time, *reasons))
 
@@ -85,6 +98,8 @@ class History:
                 changed.pop(name, None)
             elif name not in changed or getattr(known, name) != value:
                 changed[name] = now
+        for name in marks(known, reading):
+            changed[name] = now
 
     def _append(self, reading: EngineReading) -> None:
         row = (
@@ -120,11 +135,11 @@ class History:
         slot = self.time // 900
         if self.hits.last("slot") != slot:
             self.hits.append((slot, 0.0, 0.0, 0.0))
-        preempted = (reading.preemptions or 0.0) - (known.preemptions or 0.0)
+        disturbed = (reading.preemptions or 0.0) - (known.preemptions or 0.0) + is_full(reading)
         for name, gained in (
             ("hits", hits - before_hits),
             ("queries", queries - before_queries),
-            ("preemptions", preempted),
+            ("disturbed", disturbed),
         ):
             self.hits.set_last(name, self.hits.last(name) + gained)
 
@@ -135,6 +150,14 @@ def _cut_reasons(known: EngineReading | None, reading: EngineReading) -> tuple[b
     restart = _differ(known.process_start_time_seconds, reading.process_start_time_seconds)
     fell = any(_fell(getattr(known, name), getattr(reading, name)) for name in FALLING)
     return (restart, fell, _differ(known.pool_blocks, reading.pool_blocks))
+
+
+def _worked(known: EngineReading | None, reading: EngineReading) -> bool:
+    """Whether tokens moved since the last reading, as far as this page counts tokens at all."""
+    return known is None or any(
+        _differ(getattr(known, name), getattr(reading, name)) or getattr(reading, name) is None
+        for name in ("prompt_tokens", "generation_tokens")
+    )
 
 
 def _differ(before: float | None, after: float | None) -> bool:
