@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from ipaddress import ip_address
 
-BACKLOG = 128
+BACKLOG = 1024
 
 
 def split(listen: str) -> tuple[str, int]:

@@ -16,7 +16,8 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 
 from kvcache_exporter.web.connection import Connection, Limits
 from kvcache_exporter.web.listen import bind, is_exposed
@@ -51,70 +52,85 @@ class Server:
         self._tls = tls
         self._limits = limits or Limits()
         self._connections: dict[Connection, asyncio.Task[None]] = {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
         self._guard = ThreadPoolExecutor(1, "web-auth")
+        self._over = asyncio.Event()
         self._starved = False
+        self._thread: threading.Thread | None = None
+        self._end: Callable[[], object] = lambda: None
         self.port = 0
 
     def start(self) -> None:
         """Bind and serve; raises OSError, with a text for the operator, if that is impossible."""
-        self._socket = bind(self._listen)
-        self.port = self._socket.getsockname()[1]
+        listening = bind(self._listen)
+        self.port = listening.getsockname()[1]
         if is_exposed(self._listen) and self._authorise is None:
             log.warning(
                 "%s is open to other machines without authentication: use --web-config-file, or"
                 " listen on 127.0.0.1",
                 self._listen,
             )
-        self._accepting = self._loop.create_task(self._accept())
+        loop = asyncio.new_event_loop()
+        self._end = partial(loop.call_soon_threadsafe, self._over.set)
+        self._thread = threading.Thread(
+            target=self._run, args=(loop, listening), name="web", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
         """Stop accepting, drop every connection, end the thread."""
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             with suppress(RuntimeError):  # the loop has ended by itself
-                self._loop.call_soon_threadsafe(self._accepting.cancel)
+                self._end()
             self._thread.join(1.0)
         self._guard.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self) -> None:
-        with suppress(asyncio.CancelledError):
-            self._loop.run_until_complete(self._accepting)
-        self._socket.close()
-        self._loop.close()
+    def _run(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
+        with listening, closing(loop):
+            loop.run_until_complete(self._until_over(loop, listening))
 
-    async def _accept(self) -> None:
-        try:
-            while True:
-                await self._accept_one()
-        finally:
-            tasks = list(self._connections.values())
-            while self._connections:
-                self._drop(next(iter(self._connections)))
-            if tasks:
-                await asyncio.wait(tasks, timeout=0.5)
+    async def _until_over(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
+        loop.add_reader(listening, self._accept, loop, listening)
+        await self._over.wait()
+        loop.remove_reader(listening)
+        tasks = list(self._connections.values())
+        while self._connections:
+            self._drop(next(iter(self._connections)))
+        if tasks:
+            await asyncio.wait(tasks, timeout=0.5)
 
-    async def _accept_one(self) -> None:
+    def _accept(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
         try:
-            client, _ = await self._loop.sock_accept(self._socket)
+            client, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # the client has left meanwhile
         except OSError as error:
-            # Out of files, mostly: give one back, and a pause instead of a spin.
-            if not self._starved:
-                log.warning("cannot accept connections: %s", error.strerror)
-            self._starved = True
-            self._evict()
-            await asyncio.sleep(0.1)
+            self._starve(error, loop, listening)
             return
         self._starved = False
-        if len(self._connections) >= self._limits.connections and not self._evict():
+        if len(self._connections) < self._limits.connections or self._evict():
+            self._serve(client, loop)
+        else:
             client.close()
-            return
-        self._serve(client)
 
-    def _serve(self, client: socket.socket) -> None:
+    def _starve(
+        self, error: OSError, loop: asyncio.AbstractEventLoop, listening: socket.socket
+    ) -> None:
+        """Give a file back and pause instead of spinning: mostly, files have run out."""
+        if not self._starved:
+            log.warning("cannot accept connections: %s", error.strerror)
+        self._starved = True
+        self._evict()
+        loop.remove_reader(listening)
+        loop.call_later(0.1, self._resume, loop, listening)
+
+    def _resume(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
+        if not self._over.is_set():
+            loop.add_reader(listening, self._accept, loop, listening)
+
+    def _serve(self, client: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        client.setblocking(False)
         connection = Connection(client, self._routes, self._limits, self._may)
-        task = self._loop.create_task(connection.run(self._tls))
+        task = loop.create_task(connection.run(self._tls))
         self._connections[connection] = task
 
         def done(_: asyncio.Task[None]) -> None:
@@ -137,4 +153,5 @@ class Server:
     async def _may(self, headers: Mapping[str, str]) -> bool:
         if self._authorise is None:
             return True
-        return await self._loop.run_in_executor(self._guard, self._authorise, headers)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._guard, self._authorise, headers)
