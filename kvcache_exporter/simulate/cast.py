@@ -13,7 +13,7 @@ from .workload import Workload
 HOUR = 3600.0
 STORY_SECONDS = 30 * HOUR + 600
 """A day to learn what is usual, some hours for a drift to show; ten minutes past the hour."""
-STEP_SECONDS = 3.0
+STEP_SECONDS = 5.0
 """Coarse, so that a day passes in seconds."""
 
 
@@ -77,7 +77,7 @@ def demo_cast(end: float = STORY_SECONDS) -> tuple[Member, ...]:
             _config(
                 "llama-3.3-70b-instruct", num_gpu_blocks=200, max_num_queued_reqs=60, speed=big
             ),
-            Workload(0.35, prompt_tokens=900, output_tokens=200, abort_share=0.0),
+            Workload(0.25, prompt_tokens=1200, output_tokens=250, abort_share=0.0),
         ),
         Member(
             "vision-stalled",

@@ -1,0 +1,76 @@
+"""The demo: a simulated fleet below the real exporter, in lockstep on the fleet's virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from kvcache_exporter.config import Config, TargetConfig
+from kvcache_exporter.discovery import open_finders
+from kvcache_exporter.gpu_watch import GpuState
+from kvcache_exporter.merge import one_view
+from kvcache_exporter.model import Snapshot, Target
+from kvcache_exporter.pipeline import Pipeline
+from kvcache_exporter.serve import Outside
+from kvcache_exporter.simulate.fleet import Fleet
+from kvcache_exporter.simulate.server import Server
+
+INTERVAL_SECONDS = 60.0
+"""Virtual seconds between scrapes; shorter ones would only make the demo slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedGpus:
+    """Hands the pipeline what the driver of the simulated fleet would say."""
+
+    fleet: Fleet
+
+    async def read(self, targets: Sequence[Target], now: float) -> GpuState:
+        """Read the one source there is."""
+        reading = self.fleet.read_gpus()
+        return GpuState((reading,), one_view((reading,)))
+
+
+@dataclass(slots=True)
+class Stage:
+    """The fleet, and the exporter that watches it over HTTP."""
+
+    fleet: Fleet
+    pipeline: Pipeline
+    interval_seconds: float
+
+    async def cycle(self) -> Snapshot:
+        """Let one scrape interval pass and look at everything."""
+        self.fleet.advance(self.interval_seconds)
+        return await self.pipeline.cycle()
+
+
+@asynccontextmanager
+async def stage(fleet: Fleet, interval_seconds: float = INTERVAL_SECONDS) -> AsyncIterator[Stage]:
+    """Start a server for each site on a free port of loopback and point a pipeline at them."""
+    servers = {name: Server(site) for name, site in fleet.sites.items()}
+    for server in servers.values():
+        await server.start()
+    config = _config(fleet, servers, interval_seconds)
+    outside = Outside(config, lambda: fleet.time)
+    world = replace(outside.world, gpus=SimulatedGpus(fleet))
+    try:
+        yield Stage(fleet, Pipeline(config, open_finders(config), world), interval_seconds)
+    finally:
+        await outside.close()
+        for server in servers.values():
+            await server.stop()
+
+
+def _config(fleet: Fleet, servers: dict[str, Server], interval_seconds: float) -> Config:
+    targets = [
+        TargetConfig(server.url(), name, gpu_uuids=(fleet.gpu_uuid(name),))
+        for name, server in servers.items()
+    ]
+    return Config(
+        interval_seconds=interval_seconds,
+        timeout_seconds=interval_seconds,  # leaves no time over which to spread the scrapes
+        targets=tuple(targets),
+        gpus={"nvml": {"enabled": False}},
+    )
