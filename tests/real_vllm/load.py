@@ -8,7 +8,7 @@ import socket
 import threading
 from dataclasses import dataclass
 
-WORDS = "the quick brown fox jumps over the lazy dog".split()
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog"]
 
 
 def words(seed: object, count: int) -> str:
