@@ -31,6 +31,7 @@ class Looked:
     engines: tuple[EngineStatus, ...]
     scrapes: int
     """Scrapes that the judges have seen so far."""
+    gpu_problems: tuple[Problem, ...] = ()
 
 
 def explain(looked: Looked) -> Iterator[str]:

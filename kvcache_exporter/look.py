@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from kvcache_exporter import recording
@@ -35,18 +36,19 @@ async def entries(config: Config, scrapes: int | None) -> AsyncIterator[list[rec
         await outside.close()
 
 
-async def look_live(config: Config, scrapes: int) -> list[Looked]:
-    """Follow the configured targets for a few scrapes; return the last look at each."""
+async def look_live(config: Config, scrapes: int) -> list[list[Looked]]:
+    """Follow the configured targets for a few scrapes; return all looks, target by target."""
     outside = Outside(config, SteadyClock())
     followers = [Follower(target, config.judge) for target in static_targets(config)]
     try:
-        looked: list[Looked] = []
+        rounds = []
         for count in range(1, scrapes + 1):
             if count > 1:
                 await asyncio.sleep(config.interval_seconds)
             gpus = await outside.world.gpus.read([f.target for f in followers], outside.clock())
-            looked = [await _live(follower, outside, gpus, count) for follower in followers]
-        return looked
+            looks = (_live(follower, outside, gpus, count) for follower in followers)
+            rounds.append(await asyncio.gather(*looks))
+        return [list(looks) for looks in zip(*rounds, strict=True)]
     finally:
         await outside.close()
 
@@ -57,11 +59,13 @@ async def _live(follower: Follower, outside: Outside, gpus: GpuState, count: int
     if reading.engines and not follower.version_asked:
         follower.version_asked = True
         follower.version = await outside.world.fetch_version(follower.target)
-        reading = follower.read(scrape)
+        reading = replace(reading, vllm_version=follower.version)
     names = [one.engine for one in reading.engines]
     assignment = assign(follower.target, names, gpus.view.gpus, gpus.host)
     status, engines = follower.judge(scrape, reading, assignment)
-    return Looked(scrape, reading, gpus.view.gpus, assignment, status, engines, count)
+    return Looked(
+        scrape, reading, gpus.view.gpus, assignment, status, engines, count, gpus.problems
+    )
 
 
 def look_along(path: Path, config: Config) -> Iterator[Looked]:

@@ -142,6 +142,8 @@ class EngineReading:
     pool_bytes: int | None = None
     cache_dtype: str | None = None
     prefix_caching: bool | None = None
+    gpu_memory_utilization: float | None = None
+    """Share of the GPU that vLLM was told to take."""
     sleeping: bool | None = None
     connector: bool = False
     """A KV connector shows on the page, so blocks may rightly outlive their request."""
@@ -219,6 +221,8 @@ class GpuReading:
     """MIG GPU instance id: what NVML's and DCGM's view of one slice have in common."""
     pods: tuple[tuple[str, str], ...] = ()
     """(namespace, pod) of everybody the source says uses it; several when it is shared."""
+    unowned_bytes: int | None = None
+    """Memory that no live engine and no other living process holds."""
 
 
 @dataclass(frozen=True, slots=True)

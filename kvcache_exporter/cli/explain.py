@@ -43,6 +43,6 @@ def command(
                 raise OperatorError(f"{recorded}: holds no scrape")
         else:
             config = with_flags(config, [url or ""], interval_seconds=interval_seconds)
-            looked = asyncio.run(look.look_live(config, scrapes))
+            looked = [looks[-1] for looks in asyncio.run(look.look_live(config, scrapes))]
     for one in looked:
         click.echo("\n".join(explain(one)))

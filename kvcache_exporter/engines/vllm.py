@@ -16,6 +16,7 @@ from kvcache_exporter.engines._vllm_layout import (
     layout,
 )
 from kvcache_exporter.model import EngineReading, Problem, Sample, TargetReading
+from kvcache_exporter.samples import number
 
 NAMES = names.NAMES
 PLAIN = names.PLAIN
@@ -115,6 +116,7 @@ def _reading(
         pool_bytes=integer(one.info.get("kv_cache_memory_bytes")),
         cache_dtype=one.info.get("cache_dtype"),
         prefix_caching=_FLAG.get(one.info.get("enable_prefix_caching", "")),
+        gpu_memory_utilization=_share(one.info.get("gpu_memory_utilization")),
         sleeping=None if awake is None else awake == 0.0,
         connector=one.connector,
         http_requests=process.get(names.HTTP),
@@ -153,6 +155,14 @@ def _problems(
     lost = [key for key in one.fields if fields.get(key) is None]
     if lost:
         yield Problem("not_finite", f"{lost[0]} is NaN or infinite: it is left out this time")
+
+
+def _share(text: str | None) -> float | None:
+    try:
+        share = number((text or "").encode())
+    except ValueError:
+        return None
+    return share if 0.0 < share <= 1.0 else None
 
 
 def _ratio(usage: float | None) -> float | None:
