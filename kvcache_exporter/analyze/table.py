@@ -82,18 +82,18 @@ class _Table:
 
     def frames(self) -> Iterator[Frame]:
         """Rows of one time and target (several engines) become one frame."""
-        pending: dict[str, list[Sample]] = {}
+        pending: dict[str, dict[str, list[Sample]]] = {}
         now: float | None = None
         for row in self.rows:
-            time = self._time(row)
-            if now is not None and time != now:
+            time, words = self._time(row), self._words(row)
+            target = words.get("target") or self.path.name.removesuffix(".csv")
+            engine = words.get("engine", "0")
+            if now is not None and (time != now or engine in pending.get(target, ())):
                 yield from _flush(now, pending)
                 pending = {}
             now = time
-            words = self._words(row)
-            target = words.get("target") or self.path.name.removesuffix(".csv")
-            samples = pending.setdefault(target, [])
-            samples += self._samples(row, time, target, words)
+            samples = list(self._samples(row, time, target, words))
+            pending.setdefault(target, {})[engine] = samples
         if now is not None:
             yield from _flush(now, pending)
 
@@ -187,8 +187,9 @@ class _Table:
         yield Sample("vllm:cache_config_info", known[key], 1.0)
 
 
-def _flush(time: float, pending: Mapping[str, list[Sample]]) -> Iterator[Frame]:
-    for target, samples in pending.items():
+def _flush(time: float, pending: Mapping[str, Mapping[str, list[Sample]]]) -> Iterator[Frame]:
+    for target, engines in pending.items():
+        samples = [sample for one in engines.values() for sample in one]
         empty = Problem("down", "the row has no values: this scrape failed")
         yield Frame(time, target, samples or empty)
 

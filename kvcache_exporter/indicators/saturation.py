@@ -1,0 +1,27 @@
+"""More demand than the cache can hold: requests wait while it is full. Not a leak by itself."""
+
+from __future__ import annotations
+
+from kvcache_exporter.history import History
+from kvcache_exporter.indicators._recent import minutes
+from kvcache_exporter.judge_settings import JudgeSettings
+from kvcache_exporter.marks import FULL_RATIO, is_full
+from kvcache_exporter.model import Indication, State
+
+SATURATED_SECONDS = 60.0
+
+
+def indicate(history: History, settings: JudgeSettings) -> Indication | None:
+    """Seconds for which requests have waited for room in the cache."""
+    reading = history.reading
+    if reading is None or reading.usage_ratio is None or reading.waiting is None:
+        return None
+    seconds = (history.unchanged_seconds("full") or 0.0) if is_full(reading) else 0.0
+    return Indication(
+        "saturation",
+        seconds,
+        seconds >= SATURATED_SECONDS,
+        f"{reading.waiting:.0f} requests wait and the cache is {reading.usage_ratio:.1%} used, "
+        f"above {FULL_RATIO:.0%} with a queue for {minutes(seconds)}: add capacity or admit less",
+        state=State.SATURATED,
+    )
