@@ -55,7 +55,7 @@ class History:
         """Unix seconds at which each of WATCHED last changed (or was first seen)."""
         self.builder: BlockBuilder | None = None
         self.memory = MemoryLog()
-        """GPU and host memory of the present epoch."""
+        """GPU memory of the present epoch."""
 
     def add(self, observation: Observation) -> None:
         """Take in one observation; an older or repeated time stamp is ignored."""
@@ -72,7 +72,6 @@ class History:
         self._append(observation.reading)
         self.memory.add(observation, worked=_worked(self.known, observation.reading))
         self.known = observation.reading
-
 
     def unchanged_seconds(self, name: str) -> float | None:
         """How long one of WATCHED has not moved; None when it was never seen."""

@@ -105,6 +105,11 @@ def unowned_bytes(gpu: GpuReading, host: HostProcesses) -> int | None:
     return max(0, gpu.used_bytes - sum(size for size in held if size is not None))
 
 
+def with_unowned(gpus: Iterable[GpuReading], host: HostProcesses) -> tuple[GpuReading, ...]:
+    """Note on each GPU what nobody holds of it."""
+    return tuple(replace(gpu, unowned_bytes=unowned_bytes(gpu, host)) for gpu in gpus)
+
+
 def _key(gpu: GpuReading) -> Key:
     """NVML and DCGM name a MIG slice differently; its GPU and instance are the same in both."""
     if gpu.parent_uuid is None or gpu.instance_id is None:
@@ -159,11 +164,16 @@ def _by_process(
 ) -> dict[str, tuple[GpuReading, ...]]:
     found: dict[str, tuple[GpuReading, ...]] = {}
     for gpu in gpus:
-        owners = {host.owners.get(process.pid) for process in gpu.processes or ()} - {None}
-        ours = [owner for owner in owners if owner is not None and owner.target == target]
         for engine in engines:
-            if any(len(engines) == 1 or owner.engine == engine for owner in ours):
-                found[engine] = (*found.get(engine, ()), gpu)
+            ours = tuple(
+                process
+                for process in gpu.processes or ()
+                if (owner := host.owners.get(process.pid)) is not None
+                and owner.target == target
+                and (len(engines) == 1 or owner.engine == engine)
+            )
+            if ours:  # on a shared GPU an engine sees its own processes only
+                found[engine] = (*found.get(engine, ()), replace(gpu, processes=ours))
     return found
 
 
@@ -187,7 +197,9 @@ def _by_configuration(
     if len(engines) == 1:
         return Assignment({engines[0]: tuple(named)} if named else {}, "configuration", problem)
     if by_process:
-        chosen = {e: tuple(g for g in its if g in named) for e, its in by_process.items()}
+        chosen = {
+            e: tuple(g for g in its if g.uuid in target.gpu_uuids) for e, its in by_process.items()
+        }
         return Assignment({e: its for e, its in chosen.items() if its}, "configuration", problem)
     if missing or not engines or len(named) % len(engines):
         reason = problem or _several_engines(len(named), len(engines))
