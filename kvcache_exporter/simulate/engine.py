@@ -9,7 +9,7 @@ from random import Random
 from .kv_cache import KVCache
 from .leaks import Leak, lost_between
 from .metrics import Metrics
-from .page import Engine as PageEngine
+from .page import EngineLabels
 from .request import Request
 from .scheduler import Scheduler, Speed
 from .workload import Workload, requests
@@ -108,11 +108,11 @@ class Engine:
         self._is_hung = self._is_asleep = self.scheduler.is_stalled = False
         self.metrics.set_sleep_level(0)
 
-    def page_engine(self, rank: str = "0", pool_label: int | None = None) -> PageEngine:
+    def labels(self, rank: str = "0", pool_label: int | None = None) -> EngineLabels:
         """Say how the engine appears on a page; `pool_label` is the sum over ranks."""
         pool = self.scheduler.cache.pool.num_gpu_blocks
         size = self.config.block_size
-        return PageEngine(
+        return EngineLabels(
             rank,
             self.config.model_name,
             (
@@ -132,8 +132,8 @@ class Engine:
         """Find when the next step can begin: at once with requests, else at the next event."""
         if self.scheduler.has_requests:
             return self._now
-        events = [self._next.arrival_time, *(time for time, _ in self.scheduler.held)][:2]
-        return max(self._now, min(events))
+        release_time = self.scheduler.next_release_time
+        return max(self._now, min(self._next.arrival_time, release_time))
 
     def _step(self, start: float) -> None:
         end = start + self.config.step_seconds

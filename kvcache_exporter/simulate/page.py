@@ -14,8 +14,8 @@ PROCESS = ("process_", "python_")
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
-    """Who an engine is on the page: its labels, and those of its cache configuration."""
+class EngineLabels:
+    """Who an engine is on the page, and how its cache is configured."""
 
     engine: str
     model_name: str
@@ -26,7 +26,7 @@ class Engine:
 class Layout:
     """Which page a server prints: its engines and the options it was started with."""
 
-    engines: tuple[Engine, ...]
+    engines: tuple[EngineLabels, ...]
     templates: tuple[str, ...] = ("vllm-0.32.0.prom.in",)
     multiprocess: bool = False
     """Several API servers: no creation times, no process metrics, another order, no filter."""
@@ -117,7 +117,7 @@ def _ordered(layout: Layout, family: Family, child: tuple[Line, ...]) -> Sequenc
     return sorted(child, key=lambda line: line.name != total)
 
 
-def _text(line: Line, engine: Engine) -> str:
+def _text(line: Line, engine: EngineLabels) -> str:
     own = {"engine": engine.engine, "model_name": engine.model_name, **dict(engine.cache_config)}
     printed = ",".join(f'{label}="{own.get(label, value)}"' for label, value in line.labels)
     return f"{line.name}{{{printed}}} " if printed else f"{line.name} "

@@ -80,6 +80,11 @@ class Scheduler:
         """Whether there is anything to do now."""
         return bool(self.waiting or self.running)
 
+    @property
+    def next_release_time(self) -> float:
+        """When the next held blocks become free, infinity if none are held."""
+        return self.held[0][0] if self.held else math.inf
+
     def step(self, now: float, seconds: float) -> None:
         """Compute for some seconds, free what has ended, and publish the gauges."""
         self._release_held(now)

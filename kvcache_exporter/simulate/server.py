@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 
 from .site import JSON_TYPE, Answer, Site
 
 MAX_HEAD_BYTES = 64 * 1024
+TICK_SECONDS = 0.05
 GONE = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
 """How a connection ends; the last one because asyncio logs a cancelled handler as a crash."""
 
@@ -66,23 +67,46 @@ class Server:
 
 
 class ServerThread:
-    """A server with a loop and a thread of its own, for callers without an event loop."""
+    """A server with a loop and a thread of its own, for callers without an event loop.
 
-    def __init__(self, server: Server) -> None:
+    With `advance`, virtual time passes `factor` times as fast as real time meanwhile.
+    """
+
+    def __init__(
+        self, server: Server, advance: Callable[[float], None] | None = None, factor: float = 1.0
+    ) -> None:
         self.server = server
+        self._advance = advance
+        self._factor = factor
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._stopping = asyncio.Event()
 
     def __enter__(self) -> Server:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self.server.start(), self._loop).result(10)
+        self._call(self.server.start())
+        self._ticking = asyncio.run_coroutine_threadsafe(self._tick(), self._loop)
         return self.server
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._ticking.result(10)
+        self._call(self.server.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
+
+    def _call(self, work: Coroutine[None, None, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _tick(self) -> None:
+        last = self._loop.time()
+        while self._advance is not None and not self._stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), TICK_SECONDS)
+            now = self._loop.time()
+            self._advance((now - last) * self._factor)
+            last = now
 
 
 def _framed(answer: Answer) -> bytes:

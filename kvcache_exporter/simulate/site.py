@@ -65,7 +65,7 @@ class Site:
     def _layout(self) -> Layout:
         pools = [engine.scheduler.cache.pool.num_gpu_blocks for engine in self.engines]
         engines = [
-            engine.page_engine(str(rank), pool_label=sum(pools))
+            engine.labels(str(rank), pool_label=sum(pools))
             for rank, engine in enumerate(self.engines)
         ]
         multiprocess, log_stats, kv_cache_metrics = self._options

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kvcache_exporter.simulate.engine import Engine as SimulatedEngine
-from kvcache_exporter.simulate.engine import EngineConfig
-from kvcache_exporter.simulate.page import Engine, Layout, histograms, render
+from kvcache_exporter.simulate.engine import Engine, EngineConfig
+from kvcache_exporter.simulate.page import EngineLabels, Layout, histograms, render
 from kvcache_exporter.simulate.template import fresh_values, key_of
 from kvcache_exporter.simulate.workload import Workload
 
@@ -34,9 +33,9 @@ def values_of(body: bytes, rank: str = "0") -> dict[str, float]:
     return fresh_values(TEMPLATE, 0.0) | {key_of(n, tuple(ls.items())): v for n, ls, v in own}
 
 
-def engine_of(body: bytes, rank: str = "0") -> Engine:
+def engine_of(body: bytes, rank: str = "0") -> EngineLabels:
     config = next((ls for n, ls, _ in sample_lines(body) if n == "vllm:cache_config_info"), {})
-    return Engine(rank, "tiny", tuple((k, v) for k, v in config.items() if k != "engine"))
+    return EngineLabels(rank, "tiny", tuple((k, v) for k, v in config.items() if k != "engine"))
 
 
 @pytest.mark.parametrize(
@@ -76,14 +75,14 @@ def test_the_filtered_page_is_empty_with_several_processes_or_no_stats(
     options: dict[str, bool],
 ) -> None:
     names = frozenset({"vllm:kv_cache_usage_perc"})
-    layout = Layout((Engine("0", "tiny"),), names=names, **options)
+    layout = Layout((EngineLabels("0", "tiny"),), names=names, **options)
     assert render(layout, [fresh_values(TEMPLATE, 0.0)]) == b""
 
 
 def test_a_busy_engines_histograms_and_counters_agree() -> None:
-    engine = SimulatedEngine(EngineConfig(), Workload(1.0), seed=5)
+    engine = Engine(EngineConfig(), Workload(1.0), seed=5)
     engine.advance(1800)
-    layout = Layout((engine.page_engine(),))
+    layout = Layout((engine.labels(),))
     values = engine.metrics.page_values(histograms(layout))
     finished = values['vllm:request_success_total{finished_reason="stop"}']
     assert finished > 1000

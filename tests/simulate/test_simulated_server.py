@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -105,3 +106,13 @@ def test_the_exporters_client_proves_and_uses_the_filtered_route(server: Server)
 def test_one_site_alone_answers_at_the_root() -> None:
     with ServerThread(Server(Site([busy()]))) as alone:
         assert requests.get(alone.url(), timeout=10).text.count("vllm:num_requests_running{") == 1
+
+
+def test_virtual_time_can_pass_faster_than_real_time() -> None:
+    engine = busy()
+    with ServerThread(Server(Site([engine])), engine.advance, factor=10_000.0) as alone:
+        before = requests.get(alone.url(), timeout=10).text
+        deadline = time.monotonic() + 10
+        while requests.get(alone.url(), timeout=10).text == before:
+            assert time.monotonic() < deadline
+    assert engine.clock > 600
