@@ -1,0 +1,75 @@
+"""CPU of each step of one scrape, in this process, against targets in another."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.scrape.targets import serving
+from kvcache_exporter.engines import vllm
+from kvcache_exporter.follow import Follower
+from kvcache_exporter.judge_settings import JudgeSettings
+from kvcache_exporter.model import Scrape, Target
+from kvcache_exporter.samples import Parser
+from kvcache_exporter.scrape import Client
+
+TARGETS = 100
+ROUNDS = 15
+WARM_UP = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """CPU milliseconds per scrape, median of the rounds; each step includes the ones before."""
+
+    fetch: float
+    filter_and_parse: float
+    """Alone, without the fetch."""
+    whole: float
+    """Fetch, filter, parse, reading and verdict."""
+
+
+def measure(page: bytes, filtered: bytes) -> Steps:
+    """Scrape `TARGETS` targets that serve `page`, over kept connections."""
+    with serving(TARGETS, page, filtered) as addresses:
+        return asyncio.run(_measure([Target(one, f"http://{one}/metrics") for one in addresses]))
+
+
+async def _measure(targets: list[Target]) -> Steps:
+    client = Client(timeout_seconds=30.0)
+    followers = [Follower(target, JudgeSettings()) for target in targets]
+    parsers = [Parser(vllm.NAMES, vllm.PLAIN) for _ in targets]
+    scrapes: list[Scrape] = []
+
+    async def fetch() -> None:
+        scrapes[:] = await asyncio.gather(*(client.fetch(target) for target in targets))
+        assert all(scrape.body for scrape in scrapes), scrapes[0].problem
+
+    async def parse() -> None:
+        for parser, scrape in zip(parsers, scrapes, strict=True):
+            parser.parse(scrape.body or b"")
+
+    async def whole() -> None:
+        async def one(target: Target, follower: Follower) -> None:
+            scrape = await client.fetch(target)
+            follower.judge(scrape, follower.read(scrape))
+
+        await asyncio.gather(*map(one, targets, followers))
+
+    steps = Steps(await _cpu(fetch), await _cpu(parse), await _cpu(whole))
+    await client.close()
+    return steps
+
+
+async def _cpu(step: Callable[[], Awaitable[None]]) -> float:
+    for _ in range(WARM_UP):
+        await step()
+    rounds = []
+    for _ in range(ROUNDS):
+        start = time.process_time()
+        await step()
+        rounds.append(time.process_time() - start)
+    return median(rounds) / TARGETS * 1e3
