@@ -6,7 +6,7 @@ The same code serves the running exporter, ``explain``, replays and tests; it do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kvcache_exporter.engines import vllm
@@ -16,6 +16,7 @@ from kvcache_exporter.merge import Assignment
 from kvcache_exporter.model import (
     EngineReading,
     EngineStatus,
+    GpuReading,
     Observation,
     Problem,
     Scrape,
@@ -42,6 +43,7 @@ class Follower:
         self._memory = vllm.Memory()
         self._judges: dict[str, Judge] = {}
         self._seen: dict[str, float] = {}
+        self._gpus: dict[str, tuple[str, ...]] = {}
         self._last_success: float | None = None
         self._failures: Counter[str] = Counter()
 
@@ -69,6 +71,8 @@ class Follower:
         assignment = assignment or Assignment()
         readings = {engine.engine: engine for engine in reading.engines}
         self._remember(readings, scrape.time)
+        if readings:
+            self._gpus = {e: tuple(g.uuid for g in gpus) for e, gpus in assignment.gpus.items()}
         engines = tuple(
             self._status(engine, readings.get(engine), scrape.time, reading, assignment)
             for engine in self._judges
@@ -92,6 +96,13 @@ class Follower:
     def engines(self) -> tuple[str, ...]:
         """Engines known of this target."""
         return tuple(self._judges)
+
+    def last_gpus(self, gpus: Sequence[GpuReading]) -> Assignment:
+        """Assign the GPUs that each engine had when it last answered."""
+        had = self._gpus.items()
+        return Assignment(
+            {engine: tuple(g for g in gpus if g.uuid in uuids) for engine, uuids in had}, "memory"
+        )
 
     @property
     def judges(self) -> Mapping[str, Judge]:

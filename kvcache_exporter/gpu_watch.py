@@ -6,14 +6,16 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar, cast
 
+from kvcache_exporter.frozen import FrozenWatch
 from kvcache_exporter.gpus import Source
-from kvcache_exporter.merge import GpuView, gpu_pids, one_view, unowned_bytes
+from kvcache_exporter.merge import GpuView, gpu_pids, one_view, with_unowned
 from kvcache_exporter.model import GpuSourceReading, Problem, Target
 from kvcache_exporter.processes import HostProcesses, read_host
+from kvcache_exporter.xid import XidWatch
 
 T = TypeVar("T")
 
@@ -37,8 +39,35 @@ class GpuState:
     @property
     def unowned_bytes(self) -> tuple[tuple[str, float], ...]:
         """(uuid, bytes) that no live engine holds, where the process lists tell."""
-        pairs = [(gpu.uuid, unowned_bytes(gpu, self.host)) for gpu in self.view.gpus]
+        pairs = [(gpu.uuid, gpu.unowned_bytes) for gpu in self.view.gpus]
         return tuple((uuid, float(size)) for uuid, size in pairs if size is not None)
+
+    @classmethod
+    def of(cls, sources: tuple[GpuSourceReading, ...], host: HostProcesses) -> GpuState:
+        """Join what the sources say with who sits on the GPUs."""
+        view = one_view(sources)
+        return cls(sources, replace(view, gpus=with_unowned(view.gpus, host)), host)
+
+
+class GpuMemory:
+    """What has to be remembered of GPUs from cycle to cycle: frozen sources, Xid codes."""
+
+    def __init__(self) -> None:
+        self._watches: list[FrozenWatch] = []
+        self._xids = XidWatch()
+
+    def observe(self, state: GpuState, now: float, *, worked: bool) -> GpuState:
+        """Drop the values of frozen sources, add new Xid codes; *worked*: some engine did."""
+        state = self._thawed(state, worked)
+        problems = (*state.view.problems, *self._xids.observe(state.view.gpus, now))
+        return replace(state, view=replace(state.view, problems=problems))
+
+    def _thawed(self, state: GpuState, worked: bool) -> GpuState:
+        while len(self._watches) < len(state.sources):
+            self._watches.append(FrozenWatch())
+        pairs = zip(self._watches, state.sources, strict=False)
+        sources = tuple(watch.observe(reading, moved=worked) for watch, reading in pairs)
+        return state if sources == state.sources else GpuState.of(sources, state.host)
 
 
 class HostGpus:
@@ -59,12 +88,12 @@ class HostGpus:
 
     def _read(self, targets: Sequence[Target], now: float) -> GpuState:
         readings = tuple(source.read(now) for source in self._sources)
-        view = one_view(readings)
-        pids = gpu_pids(view.gpus)
+        gpus = one_view(readings).gpus
         host = HostProcesses()
-        if view.gpus:
-            host = read_host(self._proc, pids, {target.name: target.url for target in targets})
-        return GpuState(readings, view, host)
+        if gpus:
+            urls = {target.name: target.url for target in targets}
+            host = read_host(self._proc, gpu_pids(gpus), urls)
+        return GpuState.of(readings, host)
 
 
 async def in_daemon_thread(work: Callable[[], T]) -> T:

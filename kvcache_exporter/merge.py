@@ -29,7 +29,7 @@ class Assignment:
 
     gpus: Mapping[str, tuple[GpuReading, ...]] = field(default_factory=dict)
     by: str = "unknown"
-    """configuration, pod or processes."""
+    """configuration, pod, processes, or memory (where it last was)."""
     problem: Problem | None = None
 
 

@@ -11,7 +11,8 @@ from zlib import crc32
 from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import Finder, Found, find_all
 from kvcache_exporter.follow import Follower
-from kvcache_exporter.gpu_watch import GpuState
+from kvcache_exporter.gpu_watch import GpuMemory, GpuState
+from kvcache_exporter.indicators.outside_pool import outside_pool_bytes
 from kvcache_exporter.merge import Assignment, assign
 from kvcache_exporter.model import (
     EngineStatus,
@@ -57,6 +58,8 @@ class Pipeline:
         self._finders = finders
         self._world = world
         self._cycles = 0
+        self._tokens: dict[tuple[str, str], float | None] = {}
+        self._gpu_memory = GpuMemory()
 
     async def cycle(self, reload_ok: bool = True) -> Snapshot:
         """Look at everything once."""
@@ -67,6 +70,7 @@ class Pipeline:
         looks = asyncio.gather(*(self._look(follower, spread) for follower in followers))
         gpus, looked = await asyncio.gather(self._world.gpus.read(found.targets, start), looks)
         self._cycles += 1
+        gpus = self._gpu_memory.observe(gpus, start, worked=self._worked(looked))
         return self._snapshot(found, gpus, looked, start, reload_ok)
 
     def reconfigure(self, config: Config, finders: list[Finder], world: World) -> None:
@@ -125,6 +129,7 @@ class Pipeline:
             gpu_sources=gpus.sources,
             gpus=gpus.view.gpus,
             problems=(*found.problems, *gpus.problems, *self._too_many(len(engines))),
+            gpu_outside_pool_bytes=outside_pool_bytes(one.judgement for one in engines),
             gpu_unowned_bytes=gpus.unowned_bytes,
             config_reload_ok=reload_ok,
         )
@@ -132,7 +137,22 @@ class Pipeline:
     @staticmethod
     def _assign(follower: Follower, reading: TargetReading, gpus: GpuState) -> Assignment:
         names = [one.engine for one in reading.engines] or list(follower.engines)
-        return assign(follower.target, names, gpus.view.gpus, gpus.host)
+        found = assign(follower.target, names, gpus.view.gpus, gpus.host)
+        if reading.engines or found.gpus:
+            return found
+        return follower.last_gpus(gpus.view.gpus)  # a dead server's workers may hold them still
+
+    def _worked(self, looked: Sequence[Looked]) -> bool:
+        """Whether any engine generated tokens since the last cycle."""
+        before, self._tokens = (
+            self._tokens,
+            {
+                (follower.target.name, one.engine): one.generation_tokens
+                for follower, _, reading in looked
+                for one in reading.engines
+            },
+        )
+        return any(before.get(key, now) != now for key, now in self._tokens.items())
 
     def _too_many(self, engines: int) -> tuple[Problem, ...]:
         if engines <= self.config.max_engines:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvcache_exporter.growth import growth
 from kvcache_exporter.history import History
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.model import Indication
+from kvcache_exporter.model import Indication, Judgement
 
 EVERY_SECONDS = 60.0
 LEAST_BYTES = 256 << 20
@@ -39,3 +41,12 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     return Indication(
         "outside_pool", worst, True, text, details=rises, finding="outside_pool_growth"
     )
+
+
+def outside_pool_bytes(judgements: Iterable[Judgement]) -> tuple[tuple[str, float], ...]:
+    """(uuid, bytes) risen since warm-up; engines that share a GPU add up."""
+    found = [one for each in judgements for one in each.indications if one.name == "outside_pool"]
+    rises: dict[str, float] = {}
+    for uuid, risen in (rise for one in found for rise in one.details.items()):
+        rises[uuid] = rises.get(uuid, 0.0) + (risen or 0.0)
+    return tuple(rises.items())
