@@ -22,15 +22,16 @@ MAX_LABEL_VALUE_CHARACTERS = 256
 MAX_SERIES = 4096
 
 _PREFIXES = (b"vllm:", b"vllm_", b"ray_vllm:", b"ray_vllm_")
-_NUMBER = re.compile(
-    rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf(?:inity)?|nan)"
-)
-_INFINITE = re.compile(rb"[+-]?(?i:inf)")
-_LABEL = re.compile(
-    rb'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\\n]|\\.)*)"[ \t]*(,|\})'
-)
+_DECIMAL = b"0123456789.eE+-"
+"""Of these characters ``float`` accepts exactly what Go does."""
+_WORD = re.compile(rb"[+-]?(?i:inf(?:inity)?|nan)")
 _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_TIMESTAMP = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?")
+_BRACE = re.compile(rb"[ \t]*\{")
+_LABEL = re.compile(rb'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\\n]|\\.)*)"[ \t]*(,?)')
+_CLOSE = re.compile(rb"[ \t]*\}")
+_BLANKS = re.compile(rb"[ \t]+")
+_MILLISECONDS = re.compile(rb"[+-]?[0-9]{1,18}")
+_SECONDS = re.compile(rb"[+-]?[0-9]{1,18}(?:\.[0-9]*)?")
 _ESCAPE = re.compile(r"\\([\\\"n])")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -45,105 +46,103 @@ class Parser:
     """
 
     def __init__(self, names: Iterable[str], plain: Iterable[str] = ()) -> None:
-        alternatives = _alternatives(sorted(name.encode() for name in names))
-        self._wanted = tuple(
-            (b"\n" + prefix, re.compile(b"\n" + prefix + alternatives + rb"[ \t{][^\n]*"))
-            for prefix in _PREFIXES
+        own = _alternatives([name.encode() for name in names])
+        others = _alternatives([name.encode() for name in plain])
+        self._dialects = tuple(
+            (b"\n" + prefix, _lines(prefix + own + b"|" + others)) for prefix in _PREFIXES
         )
-        self._plain = re.compile(
-            b"\n" + _alternatives(sorted(name.encode() for name in plain)) + rb"[ \t{][^\n]*"
-        )
+        self._plain = _lines(others)
         self._known: dict[bytes, Series] = {}
 
     def parse(self, body: bytes) -> list[Sample] | Problem:
         """Return the wanted samples of *body* in page order, or why the page cannot be used."""
         if (problem := _unusable(body)) is not None:
             return problem
-        text = b"\n" + body
-        # A page speaks one dialect; looking for the other prefixes too would cost as much again.
-        wanted = next((expression for start, expression in self._wanted if start in text), None)
-        lines = wanted.findall(text) if wanted is not None else []
-        lines += self._plain.findall(text)
+        lines = self._wanted(b"\n" + body)
         if len(lines) > MAX_SERIES:
             return Problem(
                 "too_many_series",
                 f"the page has {len(lines)} series of interest, the limit is {MAX_SERIES}: "
                 "point the exporter at single vLLM servers, not at an aggregating endpoint",
             )
-        return self._samples(lines)
+        return self._samples(lines, openmetrics=body.endswith((b"# EOF\n", b"# EOF")))
 
-    def _samples(self, lines: list[bytes]) -> list[Sample] | Problem:
-        known: dict[bytes, Series] = {}
+    def _wanted(self, text: bytes) -> list[bytes]:
+        """Pick the lines; a page speaks one dialect, and looking for all four would cost more."""
+        for start, expression in self._dialects:
+            if start in text:
+                lines = expression.findall(text)
+                if any(line.startswith(start) for line in lines):
+                    return lines
+        return self._plain.findall(text)
+
+    def _samples(self, lines: list[bytes], *, openmetrics: bool) -> list[Sample] | Problem:
+        before, known = self._known, dict[bytes, Series]()
         samples = []
         for line in lines:
-            series, _, digits = line.rpartition(b" ")
-            found = self._known.get(series)
+            block, _, digits = line.rpartition(b" ")
+            series = before.get(block)
             try:
-                if found is None:
-                    series, digits = _split(line)
-                    found = _series(series)
+                if series is None:
+                    block, series, digits = _split(line, openmetrics)
                 value = number(digits)
             except ValueError as error:
                 return _malformed(line, error)
-            known[series] = found
-            samples.append(Sample(found[0], found[1], value))
+            known[block] = series
+            samples.append(Sample(*series, value))
         self._known = known
         return samples
 
 
 def number(digits: bytes) -> float:
     """Read a sample value as Go's ``ParseFloat`` does; raise ValueError for what it refuses."""
-    if _NUMBER.fullmatch(digits) is None:
+    word = digits.translate(None, _DECIMAL)
+    if word and _WORD.fullmatch(digits) is None:
         raise ValueError(f"{_show(digits)} is not a number")
-    value = float(digits)
-    if value in (float("inf"), float("-inf")) and _INFINITE.match(digits) is None:
+    try:
+        value = float(digits)
+    except ValueError:
+        raise ValueError(f"{_show(digits)} is not a number") from None
+    if not word and value - value != 0.0:
         raise ValueError(f"{_show(digits)} does not fit a double")
     return value
 
 
-def _split(line: bytes) -> tuple[bytes, bytes]:
-    """Cut a line into series and value, dropping a timestamp or an OpenMetrics exemplar."""
+def _split(line: bytes, openmetrics: bool) -> tuple[bytes, Series, bytes]:
+    """Cut a line into its text up to the value, the series it names, and the value's digits."""
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"the line has {len(line)} bytes, the limit is {MAX_LINE_BYTES}")
-    end = _end_of_series(line)
-    fields = line[end:].partition(b" # {")[0].split()
-    if not 1 <= len(fields) <= 2:
+    end, series = _series(line)
+    rest = line[end:].partition(b" # {")[0] if openmetrics else line[end:]  # less an exemplar
+    digits, *timestamp = _BLANKS.split(rest.strip(b" \t"))
+    if len(timestamp) > 1:
         raise ValueError("expected a value and at most a timestamp behind the series")
-    if len(fields) == 2 and _TIMESTAMP.fullmatch(fields[1]) is None:
-        raise ValueError(f"{_show(fields[1])} is not a timestamp")
-    if line.endswith(b"\r"):
-        raise ValueError("the line ends in a carriage return")
-    return line[:end], fields[0]
+    for one in timestamp:
+        if (_SECONDS if openmetrics else _MILLISECONDS).fullmatch(one) is None:
+            raise ValueError(f"{_show(one)} is not a timestamp")
+    return line[:end], series, digits
 
 
-def _end_of_series(line: bytes) -> int:
+def _series(line: bytes) -> tuple[int, Series]:
+    """Read name and labels; return also where they end."""
     name = _NAME.match(line, 1)
     assert name is not None, "the filter matched a name"  # noqa: S101 - an invariant, not input
-    brace = re.compile(rb"[ \t]*\{").match(line, name.end())
+    brace = _BRACE.match(line, name.end())
     if brace is None:
-        return name.end()
-    position = brace.end()
-    if line[position : position + 1] == b"}":
-        return position + 1
-    while (label := _LABEL.match(line, position)) is not None:
-        position = label.end()
-        if label[3] == b"}":
-            return position
-        if line[position : position + 1] == b"}":
-            return position + 1
-    raise ValueError("the label block is not closed properly")
-
-
-def _series(series: bytes) -> Series:
-    name = _NAME.match(series, 1)
-    assert name is not None  # noqa: S101 - _split has matched it
-    pairs = [(m[1].decode(), _unescape(m[2])) for m in _LABEL.finditer(series, name.end() + 1)]
-    if len(pairs) > MAX_LABELS:
-        raise ValueError(f"the series has {len(pairs)} labels, the limit is {MAX_LABELS}")
-    labels = dict(pairs)
-    if len(labels) != len(pairs):
-        raise ValueError("a label name stands twice in one series")
-    return name[0].decode(), MappingProxyType(labels)
+        return name.end(), (name[0].decode(), NO_LABELS)
+    labels: dict[str, str] = {}
+    position, comma = brace.end(), True
+    while comma and (label := _LABEL.match(line, position)) is not None:
+        key, position, comma = label[1].decode(), label.end(), bool(label[3])
+        if key in labels or key == "__name__":
+            raise ValueError(f"the label {key} stands twice in one series")
+        labels[key] = _unescape(label[2])
+        if len(labels) > MAX_LABELS:
+            raise ValueError(f"the series has more than {MAX_LABELS} labels")
+    close = _CLOSE.match(line, position)
+    if close is None:
+        raise ValueError("the label block is not written properly")
+    return close.end(), (name[0].decode(), MappingProxyType(labels))
 
 
 def _unescape(raw: bytes) -> str:
@@ -189,12 +188,16 @@ def _show(raw: bytes) -> str:
     return repr(_CONTROL.sub(" ", text)) + ("..." if len(raw) > 80 else "")
 
 
+def _lines(names: bytes) -> re.Pattern[bytes]:
+    return re.compile(rb"\n(?:" + names + rb")[ \t{][^\n]*")
+
+
 def _alternatives(names: list[bytes]) -> bytes:
-    """Group names by their first letters, so that the expression fails early on other lines."""
+    """Write names as a tree of their letters, so that the expression fails early elsewhere."""
     if not names:
         return rb"(?!)"
-    groups = (
-        re.escape(head) + b"(?:" + b"|".join(re.escape(name[2:]) for name in group) + b")"
-        for head, group in groupby(names, key=lambda name: name[:2])
-    )
-    return b"(?:" + b"|".join(groups) + b")"
+    longer = groupby(sorted(filter(None, names)), key=lambda name: name[:1])
+    branches = [re.escape(head) + _alternatives([name[1:] for name in g]) for head, g in longer]
+    if b"" not in names:
+        return branches[0] if len(branches) == 1 else b"(?:" + b"|".join(branches) + b")"
+    return b"(?:" + b"|".join(branches) + b")?" if branches else b""
