@@ -16,6 +16,7 @@ from kvcache_exporter.merge import Assignment
 from kvcache_exporter.model import (
     EngineReading,
     EngineStatus,
+    Judgement,
     GpuReading,
     Observation,
     Problem,
@@ -25,6 +26,7 @@ from kvcache_exporter.model import (
     TargetStatus,
 )
 from kvcache_exporter.samples import Parser
+from kvcache_exporter.trace import Point, Trace
 
 FORGET_SECONDS = 3600.0
 """An engine that is gone from its page this long is dropped with all that is known of it."""
@@ -42,6 +44,7 @@ class Follower:
         self._parser = Parser(vllm.NAMES, vllm.PLAIN)
         self._memory = vllm.Memory()
         self._judges: dict[str, Judge] = {}
+        self._traces: dict[str, Trace] = {}
         self._seen: dict[str, float] = {}
         self._gpus: dict[str, tuple[str, ...]] = {}
         self._last_success: float | None = None
@@ -126,6 +129,7 @@ class Follower:
         if readings:  # while the whole target is silent, nobody is forgotten
             for engine in [e for e, seen in self._seen.items() if now - seen > FORGET_SECONDS]:
                 del self._judges[engine], self._seen[engine]
+                self._traces.pop(engine, None)
 
     def _engine_settings(self) -> JudgeSettings:
         if self.target.hold_seconds is None:
@@ -142,12 +146,28 @@ class Follower:
     ) -> EngineStatus:
         gpus = assignment.gpus.get(engine, ())
         observation = Observation(time, self.target.name, engine, reading, gpus, page.problems)
+        judgement = self._judges[engine].observe(observation)
+        trace = self._traces.get(engine, Trace()).add(_point(observation, judgement))
+        self._traces[engine] = trace
         return EngineStatus(
             target=self.target.name,
             engine=engine,
             labels=self.target.labels,
             reading=reading,
-            judgement=self._judges[engine].observe(observation),
+            judgement=judgement,
             gpu_uuids=tuple(gpu.uuid for gpu in gpus),
             vllm_version=self.version,
+            trace=trace,
         )
+
+
+def _point(observation: Observation, judgement: Judgement) -> Point:
+    reading, sizes = observation.reading, [gpu.used_bytes for gpu in observation.gpus]
+    known = [size for size in sizes if size is not None]
+    return Point(
+        time=observation.time,
+        used_blocks=None if reading is None else reading.used_blocks,
+        idle_floor_blocks=judgement.idle_floor_blocks,
+        orphaned_blocks=judgement.orphaned_blocks,
+        gpu_used_bytes=sum(known) if known and len(known) == len(sizes) else None,
+    )

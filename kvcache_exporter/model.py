@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from kvcache_exporter.trace import Trace
+
 
 class State(StrEnum):
     """What an engine is in, exactly one at a time; tested in the order written here."""
@@ -326,6 +328,7 @@ class EngineStatus:
     judgement: Judgement
     gpu_uuids: tuple[str, ...] = ()
     vllm_version: str | None = None
+    trace: Trace = field(default_factory=Trace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from kvcache_exporter.engines import vllm
 from kvcache_exporter.expose import render
 from kvcache_exporter.gpu_watch import HostGpus
 from kvcache_exporter.gpus import open_sources
-from kvcache_exporter.landing import landing_page
 from kvcache_exporter.model import Problem, Scrape, Snapshot, Target
 from kvcache_exporter.own_process import own_metrics
 from kvcache_exporter.pipeline import Pipeline, World
@@ -26,7 +25,8 @@ from kvcache_exporter.samples import Parser
 from kvcache_exporter.schema import OperatorError
 from kvcache_exporter.scrape import Client, FilteredRoute
 from kvcache_exporter.scrape.reasons import answered
-from kvcache_exporter.web.pages import Latest, Page, pages_of
+from kvcache_exporter.status import engines_json, status_page
+from kvcache_exporter.web.pages import Latest, LazyPage, Page, pages_of
 from kvcache_exporter.web.server import Server
 
 log = logging.getLogger(__name__)
@@ -132,11 +132,12 @@ class Outside:
         await self._client.close()
 
 
-def pages(snapshot: Snapshot) -> Mapping[str, Page]:
-    """Render everything that is served, once for all clients of a cycle."""
+def pages(snapshot: Snapshot) -> Mapping[str, Page | LazyPage]:
+    """Render what Prometheus asks for now, and what people ask for when the first one asks."""
     return {
         "/metrics": Page.of(render(snapshot) + own_metrics()),
-        "/": Page.of(landing_page(snapshot).encode(), HTML),
+        "/": LazyPage(lambda: status_page(snapshot).encode(), HTML),
+        "/api/v1/engines": LazyPage(lambda: engines_json(snapshot), "application/json"),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from kvcache_exporter.web.request import Answer, Request, Response, text
@@ -27,6 +28,24 @@ class Page:
         return cls(body, gzip.compress(body, compresslevel=1, mtime=0), content_type)
 
 
+class LazyPage:
+    """A page that is made when the first client of a cycle asks for it, and then kept."""
+
+    def __init__(self, make: Callable[[], bytes], content_type: str) -> None:
+        self._make = make
+        self.content_type = content_type
+
+    @cached_property
+    def body(self) -> bytes:
+        """Make the page."""
+        return self._make()
+
+    @cached_property
+    def gzip(self) -> bytes:
+        """Compress it."""
+        return gzip.compress(self.body, compresslevel=1, mtime=0)
+
+
 @dataclass(slots=True)
 class Latest:
     """The one attribute through which the cycle thread hands pages, by path, to the web thread.
@@ -34,7 +53,7 @@ class Latest:
     `pages` is replaced whole, never changed; None until the first cycle is done.
     """
 
-    pages: Mapping[str, Page] | None = None
+    pages: Mapping[str, Page | LazyPage] | None = None
 
 
 class Route(NamedTuple):
@@ -82,7 +101,7 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
-def _negotiated(page: Page, request: Request) -> Response:
+def _negotiated(page: Page | LazyPage, request: Request) -> Response:
     vary = {"Vary": "Accept-Encoding"}
     if accepts_gzip(request.headers.get("accept-encoding", "")):
         return Response(200, page.gzip, page.content_type, {"Content-Encoding": "gzip", **vary})
