@@ -16,8 +16,8 @@ from kvcache_exporter.merge import Assignment
 from kvcache_exporter.model import (
     EngineReading,
     EngineStatus,
-    Judgement,
     GpuReading,
+    Judgement,
     Observation,
     Problem,
     Scrape,
