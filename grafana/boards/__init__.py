@@ -1,0 +1,1 @@
+"""A file here is a dashboard: it has a function `board(thresholds)`."""
