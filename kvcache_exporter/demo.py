@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from kvcache_exporter.config import Config, TargetConfig
 from kvcache_exporter.discovery import open_finders
+from kvcache_exporter.gpu_view import one_view
 from kvcache_exporter.gpu_watch import GpuState
-from kvcache_exporter.merge import one_view
 from kvcache_exporter.model import Snapshot, Target
 from kvcache_exporter.pipeline import Pipeline
 from kvcache_exporter.serve import Outside

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from kvcache_exporter.frozen import FrozenWatch
+from kvcache_exporter.gpu_view import GpuView, gpu_pids, one_view, with_unowned
 from kvcache_exporter.gpus import Source
-from kvcache_exporter.merge import GpuView, gpu_pids, one_view, with_unowned
 from kvcache_exporter.model import GpuSourceReading, Problem, Target
 from kvcache_exporter.processes import HostProcesses, read_host
 from kvcache_exporter.xid import XidWatch

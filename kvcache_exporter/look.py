@@ -13,9 +13,8 @@ from kvcache_exporter.config import Config, static_targets
 from kvcache_exporter.explain import Looked
 from kvcache_exporter.follow import Follower
 from kvcache_exporter.gpu_watch import GpuState
-from kvcache_exporter.merge import Assignment, assign
-from kvcache_exporter.model import EngineReading, GpuReading, Target
-from kvcache_exporter.processes import HostProcesses
+from kvcache_exporter.merge import assign, assign_recorded, gpus_of_target
+from kvcache_exporter.model import Target
 from kvcache_exporter.serve import Outside
 
 
@@ -30,7 +29,9 @@ async def entries(config: Config, scrapes: int | None) -> AsyncIterator[list[rec
                 await asyncio.sleep(config.interval_seconds)
             scrapes_now = asyncio.gather(*(outside.world.fetch(target) for target in targets))
             gpus = await outside.world.gpus.read(targets, outside.clock())
-            yield [recording.Entry(page, gpus.view.gpus) for page in await scrapes_now]
+            seen = [gpus_of_target(one, gpus.view.gpus, gpus.host) for one in targets]
+            pages = zip(await scrapes_now, seen, strict=True)
+            yield [recording.Entry(page, its or gpus.view.gpus) for page, its in pages]
             count += 1
     finally:
         await outside.close()
@@ -78,15 +79,7 @@ def look_along(path: Path, config: Config) -> Iterator[Looked]:
         follower = followers.setdefault(name, Follower(target, config.judge))
         counts[name] = counts.get(name, 0) + 1
         reading = follower.read(entry.scrape)
-        assignment = _recorded(follower.target, reading.engines, entry.gpus)
+        names = [one.engine for one in reading.engines] or list(follower.engines)
+        assignment = assign_recorded(names, entry.gpus, alive=bool(reading.engines))
         status, engines = follower.judge(entry.scrape, reading, assignment)
         yield Looked(entry.scrape, reading, entry.gpus, assignment, status, engines, counts[name])
-
-
-def _recorded(
-    target: Target, engines: tuple[EngineReading, ...], gpus: tuple[GpuReading, ...]
-) -> Assignment:
-    """A recording names no owners; with one engine on the page all its GPUs are that engine's."""
-    if len(engines) == 1 and gpus:
-        return Assignment({engines[0].engine: gpus}, "recording")
-    return assign(target, [], gpus, HostProcesses())

@@ -54,7 +54,7 @@ class HostProcesses:
     orphans: frozenset[int] = frozenset()
     """vLLM processes whose API server is gone."""
     complete: bool = False
-    """Whether NVML's process lists mean something here; in a pid namespace they are empty."""
+    """Whether "no process" in NVML's lists means nobody; in a pid namespace they are empty."""
     problems: Mapping[str, Problem] = field(default_factory=dict)
     """By target on this host: why it owns no process on a GPU."""
 
@@ -62,7 +62,7 @@ class HostProcesses:
 def read_host(root: Path, gpu_pids: Iterable[int], urls: Mapping[str, str]) -> HostProcesses:
     """Find the owners of *gpu_pids* among the targets, whose *urls* stand by name."""
     chains = {pid: list(ancestry(root, pid)) for pid in set(gpu_pids)}
-    complete = sees_every_pid(root) or any(chains.values())
+    visible = sees_every_pid(root) or any(chains.values())
     sockets = _target_sockets(root, urls)
     targets = {inode: target for target, inodes in sockets.items() for inode in inodes}
     held = {
@@ -78,8 +78,11 @@ def read_host(root: Path, gpu_pids: Iterable[int], urls: Mapping[str, str]) -> H
     orphans = {pid for pid, chain in chains.items() if pid not in owners and _orphaned(chain)}
     serving = {target for target, inodes in sockets.items() if inodes}
     lost = serving - {owner.target for owner in owners.values()}
-    problem = _reason(complete, None in held.values(), bool(chains))
+    problem = _reason(visible, None in held.values(), bool(chains))
     problems = {} if problem is None else dict.fromkeys(sorted(lost), problem)
+    # An engine that serves here while nobody is on any GPU: it runs on the CPU, or the driver does
+    # not list processes (WSL, vGPU). An empty list proves nothing then.
+    complete = any(chains.values()) or (visible and not serving)
     return HostProcesses(owners, frozenset(orphans), complete, problems)
 
 
@@ -139,9 +142,9 @@ def _answering(host: str, on_port: list[Listener]) -> list[int]:
     return exact or [each.inode for each in on_port if each.address.is_unspecified]
 
 
-def _reason(complete: bool, forbidden: bool, any_process: bool) -> Problem | None:
+def _reason(visible: bool, forbidden: bool, any_process: bool) -> Problem | None:
     otherwise = "or say which GPUs belong to the target with `gpu_uuids`"
-    if not complete:
+    if not visible:
         return Problem(
             "gpu_pids_not_visible",
             "NVML shows no process of this pid namespace, so nobody can tell whose GPU is whose: "

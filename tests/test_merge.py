@@ -2,13 +2,8 @@
 
 from proc_tree import build, memory_by_gpu
 
-from kvcache_exporter.merge import (
-    assign,
-    engine_bytes,
-    gpu_pids,
-    one_view,
-    unowned_bytes,
-)
+from kvcache_exporter.gpu_view import engine_bytes, gpu_pids, one_view, unowned_bytes, with_unowned
+from kvcache_exporter.merge import assign, assign_recorded, gpus_of_target
 from kvcache_exporter.model import GpuProcess, GpuReading, GpuSourceReading, Problem, Target
 from kvcache_exporter.processes import HostProcesses, Owner, read_host
 
@@ -220,3 +215,37 @@ def test_a_mig_slice_seen_by_both_sources_is_one_slice():
     )
     view = one_view([source("nvml", nvml), source("dcgm", dcgm)])
     assert [(g.uuid, g.pods) for g in view.gpus] == [("MIG-x", (("n", "p"),))]
+
+
+def test_an_empty_process_list_of_a_pid_namespace_is_not_passed_on_as_nobody():
+    (blind,) = with_unowned([gpu("a", 67 * GIB)], HostProcesses(complete=False))
+    assert (blind.processes, blind.unowned_bytes) == (None, None)
+    (seeing,) = with_unowned([gpu("a", 67 * GIB)], NOBODY)
+    assert (seeing.processes, seeing.unowned_bytes) == ((), 67 * GIB)
+
+
+def test_the_one_engine_of_a_recording_has_its_gpus_and_two_engines_have_none_by_guess():
+    gpus = [gpu("a", processes=[(1, GIB)]), gpu("b", processes=[(2, GIB)])]
+    assert names(assign_recorded(["0"], gpus, alive=True)) == {"0": ["GPU-a", "GPU-b"]}
+    assert assign_recorded(["0", "1"], gpus, alive=True).gpus == {}
+
+
+def test_a_recorded_list_without_processes_means_nobody_only_when_no_engine_lives():
+    def unowned(alive):
+        return assign_recorded(["0"], [gpu("a", 67 * GIB)], alive=alive).gpus["0"][0].unowned_bytes
+
+    assert unowned(alive=False) == 67 * GIB
+    assert unowned(alive=True) is None
+
+
+def test_a_recording_takes_the_gpus_of_its_target_only():
+    gpus = [gpu("a", processes=[(1, GIB)]), gpu("b"), gpu("c", pods=(("n", "p"),))]
+    host = HostProcesses({1: Owner("t", None)}, complete=True)
+    pod = (("namespace", "n"), ("pod", "p"))
+    for target, expected in [
+        (Target("t", URL), ["GPU-a"]),
+        (Target("u", URL), []),
+        (Target("u", URL, labels=pod), ["GPU-c"]),
+        (Target("t", URL, gpu_uuids=("GPU-b",)), ["GPU-b"]),
+    ]:
+        assert [g.uuid for g in gpus_of_target(target, gpus, host)] == expected

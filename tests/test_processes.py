@@ -181,8 +181,12 @@ def test_a_proxy_in_front_of_the_server_is_named_as_such(tree):
     assert host.problems["p"].code == "no_gpu_process_below"
 
 
-def test_an_engine_without_gpu_is_no_problem(tree):
-    assert read_host(tree.root, [], URL) == HostProcesses(complete=True)
+def test_an_engine_without_gpu_is_no_problem_and_makes_an_empty_list_prove_nothing(tree):
+    assert read_host(tree.root, [], URL) == HostProcesses(complete=False)
+
+
+def test_an_empty_list_means_nobody_where_nothing_serves(tree):
+    assert read_host(tree.root, [], {}) == HostProcesses(complete=True)
 
 
 def test_a_process_that_ends_meanwhile_is_left_out(tree):

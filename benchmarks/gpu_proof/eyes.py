@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kvcache_exporter.gpu_view import gpu_pids, one_view
 from kvcache_exporter.gpus.nvml import NvmlSource
-from kvcache_exporter.merge import gpu_pids, one_view
 from kvcache_exporter.model import GpuReading, GpuSourceReading
 from kvcache_exporter.processes import HostProcesses, read_host
 

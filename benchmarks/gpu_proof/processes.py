@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_proof.eyes import PORT, Eyes, Proof, picture, until
-from kvcache_exporter.merge import assign, engine_bytes, gpu_pids, unowned_bytes
+from kvcache_exporter.gpu_view import engine_bytes, gpu_pids, unowned_bytes
+from kvcache_exporter.merge import assign
 from kvcache_exporter.model import GpuReading, Target
 from kvcache_exporter.procfs import ancestry
 

@@ -10,6 +10,7 @@ from kvcache_exporter.analyze.report import EngineReport, Report, Segment
 from kvcache_exporter.engines import vllm
 from kvcache_exporter.judge import Judge
 from kvcache_exporter.judge_settings import JudgeSettings
+from kvcache_exporter.merge import assign_recorded
 from kvcache_exporter.model import (
     EngineReading,
     Finding,
@@ -84,13 +85,15 @@ def _step(
         page, target.memory = vllm.read(frame.samples, target.memory, configured_blocks)
         readings = {one.engine: one for one in page.engines}
         yield from page.problems
-    for engine in (readings.keys() or {"0"}) | target.engines.keys():
+    names = (readings.keys() or {"0"}) | target.engines.keys()
+    assignment = assign_recorded(list(names), frame.gpus, alive=bool(readings))
+    for engine in names:
         one = target.engines.get(engine)
         if one is None:
             one = target.engines[engine] = _Engine(frame.target, engine, Judge(settings))
         reading = readings.get(engine)
         yield from reading.problems if reading else ()
-        _observe(one, frame.time, reading, frame.gpus, watch)
+        _observe(one, frame.time, reading, assignment.gpus.get(engine, ()), watch)
 
 
 def _observe(
