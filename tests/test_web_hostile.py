@@ -18,6 +18,7 @@ import pytest
 
 from kvcache_exporter.web import Latest, Page, Server, pages_of
 from kvcache_exporter.web.connection import Limits
+from kvcache_exporter.web.gate import OpenGate
 
 TLS = Path(__file__).parent / "data" / "tls"
 METRICS = b"up 1\n"
@@ -33,19 +34,22 @@ QUICK = Limits(
 PATIENT = Limits()
 
 
-def context() -> ssl.SSLContext:
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.load_cert_chain(TLS / "server.pem", TLS / "server.key")
-    return made
+class Tls(OpenGate):
+    """Speaks TLS with everybody."""
+
+    def __init__(self) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
+
+    def tls(self) -> ssl.SSLContext:
+        return self._context
 
 
 @contextmanager
 def serving(limits: Limits, *, tls: bool) -> Iterator[Server]:
     pages = Latest({"/metrics": Page.of(METRICS), "/big": Page.of(BIG)})
-    certificate = context()
-    server = Server(
-        "127.0.0.1:0", pages_of(pages), tls=(lambda: certificate) if tls else None, limits=limits
-    )
+    gate = Tls() if tls else OpenGate()
+    server = Server("127.0.0.1:0", pages_of(pages), gate=gate, limits=limits)
     server.start()
     try:
         yield server

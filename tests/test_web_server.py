@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcache_exporter.web import Latest, Page, Server, pages_of
+from kvcache_exporter.web.gate import OpenGate
 from kvcache_exporter.web.listen import is_exposed, split
 from kvcache_exporter.web.pages import Route, Routes, accepts_gzip
 from kvcache_exporter.web.request import BadRequestError, Request, Response, parse_request
@@ -236,39 +237,49 @@ def test_random_bytes_are_a_request_or_a_bad_one(data: bytes) -> None:
 # --- who may ----------------------------------------------------------------------------------
 
 
-def test_without_credentials_only_the_probes_answer() -> None:
-    def authorise(headers: Mapping[str, str]) -> bool:
+class Only(OpenGate):
+    """Lets in who shows one password."""
+
+    authenticates = True
+    headers: Mapping[str, str] = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
+
+    async def may(self, headers: Mapping[str, str]) -> bool:
         return headers.get("authorization") == "Basic eDp5"
 
-    with serving(authorise=authorise) as server:
+
+def test_without_credentials_only_the_probes_answer() -> None:
+    with serving(gate=Only()) as server:
         for path in ("/metrics", "/", "/nothing", "/-/reload"):
             answer = get(server, path)
             assert answer.status == 401
             assert answer.headers["WWW-Authenticate"].startswith("Basic realm=")
+            assert answer.headers["X-Frame-Options"] == "DENY"
         assert get(server, "/-/healthy").status == 200
         assert get(server, "/-/ready").status == 200
         assert get(server, "/metrics", headers={"Authorization": "Basic eDp5"}).status == 200
 
 
-def test_an_authorisation_that_fails_lets_nobody_in() -> None:
-    def authorise(_: Mapping[str, str]) -> bool:
-        raise RuntimeError
+def test_a_gate_that_fails_lets_nobody_in() -> None:
+    class Broken(OpenGate):
+        async def may(self, headers: Mapping[str, str]) -> bool:
+            raise RuntimeError
 
-    with serving(authorise=authorise) as server, pytest.raises(http.client.HTTPException):
+    with serving(gate=Broken()) as server, pytest.raises(http.client.HTTPException):
         get(server, "/metrics")
 
 
 def test_tls_is_asked_for_at_each_connection() -> None:
     asked = []
 
-    def tls() -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
-        asked.append(context)
-        return context
+    class Tls(OpenGate):
+        def tls(self) -> ssl.SSLContext:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(TLS / "server.pem", TLS / "server.key")
+            asked.append(context)
+            return context
 
     client = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
-    with serving(tls=tls) as server:
+    with serving(gate=Tls()) as server:
         for _ in range(2):
             connection = http.client.HTTPSConnection(
                 "localhost", server.port, timeout=10, context=client
@@ -334,8 +345,8 @@ def test_an_exposed_address_without_authentication_is_warned_about(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        for listen, authorise in (("127.0.0.1:0", None), ("0.0.0.0:0", lambda _: True)):
-            server = Server(listen, pages_of(latest()), authorise=authorise)
+        for listen, gate in (("127.0.0.1:0", OpenGate()), ("0.0.0.0:0", Only())):
+            server = Server(listen, pages_of(latest()), gate=gate)
             server.start()
             server.stop()
         assert caplog.text == ""

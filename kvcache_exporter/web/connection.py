@@ -6,10 +6,10 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from kvcache_exporter.web.gate import Gate
 from kvcache_exporter.web.pages import Routes
 from kvcache_exporter.web.request import (
     MAX_HEAD_BYTES,
@@ -47,7 +47,7 @@ class Connection:
         client: socket.socket,
         routes: Routes,
         limits: Limits,
-        may: Callable[[Mapping[str, str]], Awaitable[bool]],
+        gate: Gate,
     ) -> None:
         self.waiting = True
         """No request is being answered: the connection may be dropped to make room."""
@@ -56,7 +56,7 @@ class Connection:
         self._client = client
         self._routes = routes
         self._limits = limits
-        self._may = may
+        self._gate = gate
         self._reader = asyncio.StreamReader(MAX_HEAD_BYTES)
         self._writer: asyncio.StreamWriter | None = None
 
@@ -65,10 +65,10 @@ class Connection:
         if self._writer is not None:
             self._writer.transport.abort()
 
-    async def run(self, tls: Callable[[], ssl.SSLContext | None] | None) -> None:
+    async def run(self) -> None:
         """Serve the connection; never raises."""
         try:
-            writer = await self._open(tls() if tls is not None else None)
+            writer = await self._open(self._gate.tls())
             while await self._exchange(writer):
                 self.waiting = True
         except (OSError, EOFError, TimeoutError, ssl.SSLError):
@@ -101,7 +101,6 @@ class Connection:
             return await self._refuse(writer, text(431, "the headers exceed 16 KiB"))
         except BadRequestError as error:
             return await self._refuse(writer, text(400, str(error)))
-        self.waiting = False
         response = await self._answer(request)
         async with asyncio.timeout(self._limits.write_seconds):
             await self._write(writer, response, request.method != "HEAD", request.keep_alive)
@@ -118,12 +117,14 @@ class Connection:
 
     async def _answer(self, request: Request) -> Response:
         route = self._routes.find(request.path)
-        if not (route is not None and route.public) and not await self._may(request.headers):
-            return text(401, "unauthorised", WWW_Authenticate='Basic realm="kvcache-exporter"')
+        public = route is not None and route.public
+        if not public and not await self._gate.may(request.headers):
+            return text(401, "unauthorised", {"WWW-Authenticate": 'Basic realm="kvcache-exporter"'})
+        self.waiting = False
         if route is None:
             return text(404, "not found; the start page / lists what there is")
         if request.method not in route.methods:
-            return text(405, "method not allowed", Allow=", ".join(route.methods))
+            return text(405, "method not allowed", {"Allow": ", ".join(route.methods)})
         try:
             return route.answer(request)
         except Exception:
@@ -143,7 +144,7 @@ class Connection:
     async def _write(
         self, writer: asyncio.StreamWriter, response: Response, with_body: bool, keep_alive: bool
     ) -> None:
-        writer.write(head_of(response, keep_alive=keep_alive))
+        writer.write(head_of(response, self._gate.headers, keep_alive=keep_alive))
         body = memoryview(response.body if with_body else b"")
         for start in range(0, len(body), SLICE_BYTES):
             writer.write(body[start : start + SLICE_BYTES])

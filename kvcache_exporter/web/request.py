@@ -61,21 +61,22 @@ def parse_request(head: bytes) -> Request:
     return Request(line[1], path, query, headers, keep_alive)
 
 
-def text(status: int, message: str, **headers: str) -> Response:
+def text(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Make a response of one line of text."""
-    return Response(status, f"{message}\n".encode(), headers=headers)
+    return Response(status, f"{message}\n".encode(), headers=headers or {})
 
 
-def head_of(response: Response, *, keep_alive: bool) -> bytes:
-    """Render the status line and headers of a response."""
+def head_of(response: Response, extra: Mapping[str, str], *, keep_alive: bool) -> bytes:
+    """Render the status line and headers of a response; `extra` ones replace our own."""
     phrase = HTTPStatus(response.status).phrase
-    lines = [
-        f"HTTP/1.1 {response.status} {phrase}",
-        f"Content-Type: {response.content_type}",
-        f"Content-Length: {len(response.body)}",
-        "X-Content-Type-Options: nosniff",
-        "Cache-Control: no-store",
-        f"Connection: {'keep-alive' if keep_alive else 'close'}",
-        *(f"{name.replace('_', '-').title()}: {value}" for name, value in response.headers.items()),
-    ]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+    headers = {
+        "Content-Type": response.content_type,
+        "Content-Length": str(len(response.body)),
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+        "Connection": "keep-alive" if keep_alive else "close",
+        **response.headers,
+        **extra,
+    }
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([f"HTTP/1.1 {response.status} {phrase}", *lines, "", ""]).encode("latin-1")

@@ -12,21 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 
 from kvcache_exporter.web.connection import Connection, Limits
+from kvcache_exporter.web.gate import Gate, OpenGate
 from kvcache_exporter.web.listen import bind, is_exposed
 from kvcache_exporter.web.pages import Routes
 
 log = logging.getLogger(__name__)
-
-Authorise = Callable[[Mapping[str, str]], bool]
-TlsContext = Callable[[], ssl.SSLContext | None]
 
 
 class Server:
@@ -37,22 +33,15 @@ class Server:
         listen: str,
         routes: Routes,
         *,
-        authorise: Authorise | None = None,
-        tls: TlsContext | None = None,
+        gate: Gate | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """`listen` is HOST:PORT.
-
-        `tls` is asked at each connection, so renewed certificates take effect; `authorise` sees
-        the headers of a request, in one thread of its own: it may take its time.
-        """
+        """`listen` is HOST:PORT; `gate` decides on TLS and on who may read, default: everybody."""
         self._listen = listen
         self._routes = routes
-        self._authorise = authorise
-        self._tls = tls
+        self._gate = gate or OpenGate()
         self._limits = limits or Limits()
         self._connections: dict[Connection, asyncio.Task[None]] = {}
-        self._guard = ThreadPoolExecutor(1, "web-auth")
         self._over = asyncio.Event()
         self._starved = False
         self._thread: threading.Thread | None = None
@@ -63,7 +52,7 @@ class Server:
         """Bind and serve; raises OSError, with a text for the operator, if that is impossible."""
         listening = bind(self._listen)
         self.port = listening.getsockname()[1]
-        if is_exposed(self._listen) and self._authorise is None:
+        if is_exposed(self._listen) and not self._gate.authenticates:
             log.warning(
                 "%s is open to other machines without authentication: use --web-config-file, or"
                 " listen on 127.0.0.1",
@@ -82,7 +71,7 @@ class Server:
             with suppress(RuntimeError):  # the loop has ended by itself
                 self._end()
             self._thread.join(1.0)
-        self._guard.shutdown(wait=False, cancel_futures=True)
+        self._gate.close()
 
     def _run(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
         with listening, closing(loop):
@@ -129,8 +118,8 @@ class Server:
 
     def _serve(self, client: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         client.setblocking(False)
-        connection = Connection(client, self._routes, self._limits, self._may)
-        task = loop.create_task(connection.run(self._tls))
+        connection = Connection(client, self._routes, self._limits, self._gate)
+        task = loop.create_task(connection.run())
         self._connections[connection] = task
 
         def done(_: asyncio.Task[None]) -> None:
@@ -149,9 +138,3 @@ class Server:
     def _drop(self, connection: Connection) -> None:
         connection.abort()
         self._connections.pop(connection).cancel()
-
-    async def _may(self, headers: Mapping[str, str]) -> bool:
-        if self._authorise is None:
-            return True
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._guard, self._authorise, headers)
