@@ -58,7 +58,8 @@ class Claims:
     token_blocks: int | None = None
     """``kv_cache_size_tokens / block_size``, which is never summed over engines."""
     configured_blocks: int | None = None
-    engines: int = 1
+    counted_over: tuple[int, ...] = (1,)
+    """Over how many engines the label may be summed, likeliest first."""
     dialect: Dialect = Dialect.NULL_FREE
 
 
@@ -118,10 +119,9 @@ def _prove(pool: Pool, claims: Claims, usage: float) -> Pool:
 
 def _candidates(claims: Claims) -> list[tuple[int, bool | None]]:
     """Denominators worth trying, likeliest first, and whether they count the null block."""
-    label, shared = claims.label_blocks, None
-    if label is not None and claims.engines > 1:
-        shared = label // claims.engines
-    sizes = [claims.configured_blocks, claims.token_blocks, shared, label]
+    label = claims.label_blocks
+    shares = [label // engines for engines in claims.counted_over] if label else []
+    sizes = [claims.configured_blocks, claims.token_blocks, *shares, label]
     known = [size for size in sizes if size is not None and size > 1]
     conventions = _CONVENTIONS[claims.dialect]
     return [(size - less, counted) for less, counted in conventions for size in known]

@@ -8,31 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvcache_exporter.capacity import Claims, Dialect
+from kvcache_exporter.engines import _vllm_info as info_metric
 from kvcache_exporter.engines import _vllm_names as names
 from kvcache_exporter.model import Problem
 
 MAX_ENGINES = 64
 
 Series = tuple[str, Mapping[str, str]]
-Positions = tuple[tuple[int, ...], ...]
-"""To be summed; within one inner tuple (copies of one series) the largest counts."""
+Members = tuple[tuple[int, ...], ...]
+"""Positions to be summed; within one inner tuple (copies of one series) the largest counts."""
 
 
 @dataclass(frozen=True, slots=True)
-class EngineLayout:
+class Positions:
+    """Where fields stand on the page: most are one series, some the sum of several."""
+
+    single: tuple[tuple[str, int], ...] = ()
+    summed: tuple[tuple[str, Members], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLayout(Positions):
     """One engine: where its fields stand on the page, and what its labels say for good."""
 
-    engine: str
-    naming: str
-    model_name: str | None
-    fields: Mapping[str, Positions]
-    info: Mapping[str, str]
-    claims: Claims
-    connector: bool
-    hits_in_blocks: bool
-    problems: tuple[Problem, ...]
+    engine: str = "0"
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the reading that hold for as long as the labels do."""
+    claims: Claims = field(default_factory=Claims)
+    block_size_tokens: int | None = None
+    pool_tokens: int | None = None
+    """As printed: for hybrid models it is not blocks times block size."""
+    hits_in_blocks: bool = False
+    problems: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class Layout:
     """A whole page."""
 
     engines: tuple[EngineLayout, ...] = ()
-    process: Mapping[str, Positions] = field(default_factory=dict)
+    process: Positions = field(default_factory=Positions)
     problems: tuple[Problem, ...] = ()
 
 
@@ -52,6 +62,7 @@ class _Found:
     model_name: str | None = None
     families: dict[str, dict[tuple[tuple[str, str], ...], list[int]]] = field(default_factory=dict)
     pid_copies: bool = False
+    engine_label: bool = False
 
 
 def layout(series: Sequence[Series], configured_blocks: int | None = None) -> Layout:
@@ -69,19 +80,39 @@ def layout(series: Sequence[Series], configured_blocks: int | None = None) -> La
         else:
             _sort(found.setdefault(_engine_of(labels), _Found(prefix)), base, labels, position)
     ranked = sorted(found.items(), key=lambda item: _rank(item[0]))
+    counted = _counted_over([name for name, _ in ranked])
     return Layout(
         tuple(
-            _engine(name, one, info, len(ranked), configured_blocks)
+            _engine(name, one, info.get(name, info.get("0", {})), counted, configured_blocks)
             for name, one in ranked[:MAX_ENGINES]
         ),
-        {name: tuple((position,) for position in where) for name, where in process.items()},
+        _process(process),
         tuple(_page_problems(len(ranked))),
     )
+
+
+def _counted_over(engines: Sequence[str]) -> tuple[int, ...]:
+    """Over how many engines the pool label may be summed, likeliest first.
+
+    All ranks up to the highest one (before 0.10 only the last one shows), or those on the page.
+    """
+    highest = max(
+        (_rank(name)[0] for name in engines if name.isascii() and name.isdecimal()), default=0
+    )
+    return tuple(dict.fromkeys((highest + 1, len(engines))))
+
+
+def _process(found: Mapping[str, list[int]]) -> Positions:
+    """Requests are summed over handlers; of the others the first process on the page counts."""
+    single = [(name, where[0]) for name, where in found.items() if name != names.HTTP]
+    requests = tuple((at,) for at in found.get(names.HTTP, ()))
+    return Positions(tuple(single), ((names.HTTP, requests),) if requests else ())
 
 
 def _sort(one: _Found, base: str, labels: Mapping[str, str], position: int) -> None:
     one.model_name = one.model_name or labels.get("model_name")
     one.pid_copies |= "pid" in labels
+    one.engine_label |= "engine" in labels
     identity = tuple(sorted((k, v) for k, v in labels.items() if k != "pid"))
     one.families.setdefault(base, {}).setdefault(identity, []).append(position)
 
@@ -89,58 +120,54 @@ def _sort(one: _Found, base: str, labels: Mapping[str, str], position: int) -> N
 def _engine(
     name: str,
     one: _Found,
-    info: Mapping[str, Mapping[str, str]],
-    engines: int,
+    info: Mapping[str, str],
+    counted: tuple[int, ...],
     configured_blocks: int | None,
 ) -> EngineLayout:
-    fields = {key: _positions(one, source) for key, source in names.FIELDS.items()}
-    fields["created"] = _family(one, names.Source((names.CREATED,)), names.CREATED)
-    facts = info.get(name, info.get("0", {}))
-    connector = not names.CONNECTOR.isdisjoint(one.families)
+    found = {key: _members(one, source) for key, source in names.FIELDS.items()}
+    found["created"] = _family(one, names.Source((names.CREATED,)), names.CREATED)
+    alone = {key for key, members in found.items() if [len(m) for m in members] == [1]}
+    connector = not names.CONNECTOR.isdisjoint(one.families) or info_metric.offloads(info)
     dialect = _dialect(one)
-    # 0.8.x had the engine label on its gauges but not yet on its info metric.
-    early = dialect is Dialect.NULL_COUNTED and bool(facts) and "engine" not in facts
     return EngineLayout(
+        single=tuple((key, members[0][0]) for key, members in found.items() if key in alone),
+        summed=tuple(p for p in found.items() if p[1] and p[0] not in alone),
         engine=name,
-        naming=one.naming,
-        model_name=one.model_name,
-        fields={key: positions for key, positions in fields.items() if positions},
-        info=facts,
-        claims=_claims(facts, engines, configured_blocks, dialect),
-        connector=connector or facts.get("kv_offloading_size", "None") not in ("None", ""),
-        hits_in_blocks=early,
+        facts={
+            "engine": name,
+            "model_name": one.model_name,
+            "naming": one.naming,
+            "connector": connector,
+            **info_metric.facts(info),
+        },
+        claims=info_metric.claims(info, configured_blocks, counted, dialect),
+        block_size_tokens=info_metric.integer(info.get("block_size")),
+        pool_tokens=info_metric.integer(info.get("kv_cache_size_tokens")),
+        # 0.8.x had the engine label on its gauges but not yet on its info metric.
+        hits_in_blocks=dialect is Dialect.NULL_COUNTED and bool(info) and "engine" not in info,
         problems=tuple(_engine_problems(one)),
     )
 
 
-def _positions(one: _Found, source: names.Source) -> Positions:
-    families = [p for name in source.names if (p := _family(one, source, name))]
+def _members(one: _Found, source: names.Source) -> Members:
+    families = [members for name in source.names if (members := _family(one, source, name))]
     if source.total:
-        return tuple(position for family in families for position in family)
-    return families[0] if families else ()
+        return tuple(member for members in families for member in members)
+    # Of two spellings of one gauge, one may be copied by pid and the other not (0.9.2 to 0.10.2).
+    return min(families, key=lambda members: max(map(len, members)), default=())
 
 
-def _family(one: _Found, source: names.Source, name: str) -> Positions:
-    series = one.families.get(name, {})
+def _family(one: _Found, source: names.Source, name: str) -> Members:
+    series = {
+        identity: tuple(where) if one.pid_copies else tuple(where[:1])
+        for identity, where in one.families.get(name, {}).items()
+    }
     if source.label is None and name not in names.CONNECTOR:
-        return tuple(map(tuple, list(series.values())[:1]))  # the first stands, as in Prometheus
+        return tuple(series.values())[:1]  # the first stands, as in Prometheus
     return tuple(
-        tuple(where)
+        where
         for identity, where in series.items()
         if not source.members or dict(identity).get(source.label or "") in source.members
-    )
-
-
-def _claims(
-    info: Mapping[str, str], engines: int, configured: int | None, dialect: Dialect
-) -> Claims:
-    tokens, size = integer(info.get("kv_cache_size_tokens")), integer(info.get("block_size"))
-    return Claims(
-        label_blocks=integer(info.get("num_gpu_blocks")),
-        token_blocks=tokens // size if tokens and size else None,
-        configured_blocks=configured,
-        engines=engines,
-        dialect=dialect,
     )
 
 
@@ -148,7 +175,8 @@ def _dialect(one: _Found) -> Dialect:
     new, old = (name in one.families for name in names.USAGE)
     if new:
         return Dialect.EITHER if old else Dialect.NULL_FREE
-    return Dialect.V0 if names.SWAPPED in one.families else Dialect.NULL_COUNTED
+    v0 = names.SWAPPED in one.families or not one.engine_label
+    return Dialect.V0 if v0 else Dialect.NULL_COUNTED
 
 
 def _engine_problems(one: _Found) -> Iterable[Problem]:
@@ -203,10 +231,3 @@ def _engine_of(labels: Mapping[str, str]) -> str:
 
 def _rank(engine: str) -> tuple[int, str]:
     return (int(engine) if engine.isascii() and engine.isdecimal() else MAX_ENGINES, engine)
-
-
-def integer(text: str | None) -> int | None:
-    """Read a positive integer from a label; "None" and other words say nothing."""
-    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        return None
-    return int(text) or None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvcache_exporter.capacity import Pool, update
 from kvcache_exporter.engines import _vllm_names as names
@@ -12,14 +14,14 @@ from kvcache_exporter.engines._vllm_layout import (
     Layout,
     Positions,
     Series,
-    integer,
     layout,
 )
 from kvcache_exporter.model import EngineReading, Problem, Sample, TargetReading
-from kvcache_exporter.samples import number
 
 NAMES = names.NAMES
 PLAIN = names.PLAIN
+
+Fields = dict[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,12 @@ def read(
     series = [sample[:2] for sample in samples]
     page = memory.layout if series == memory.series else layout(series, configured_blocks)
     values = [sample[2] for sample in samples]
-    process = {name: _sum(values, positions) for name, positions in page.process.items()}
+    process = _fields(values, page.process)
     engines, pools = [], {}
     for one in page.engines:
-        fields = {key: _sum(values, positions) for key, positions in one.fields.items()}
-        pool = _pool(fields, one, memory.pools.get(one.engine, Pool()))
-        engines.append(_reading(fields, process, one, pool))
-        pools[one.engine] = pool
+        pool = memory.pools.get(one.engine, _UNKNOWN)
+        reading, pools[one.engine] = _engine(_fields(values, one), process, one, pool)
+        engines.append(reading)
     return TargetReading(tuple(engines), page.problems), Memory(series, page, pools)
 
 
@@ -71,69 +72,62 @@ def absence(body: bytes) -> Problem:
     return Problem("no_vllm_series", text)
 
 
-def _sum(values: Sequence[float], positions: Positions) -> float | None:
-    """Add up a field; NaN and infinity say nothing, and a poisoned sum would stay so for ever."""
-    total = 0.0
-    for copies in positions:
-        total += values[copies[0]] if len(copies) == 1 else max(values[i] for i in copies)
-    return total if total - total == 0.0 else None
+def _fields(values: Sequence[float], where: Positions) -> Fields:
+    """Pick the values; NaN and infinity say nothing, and a poisoned sum would stay so for ever."""
+    fields = {key: values[at] for key, at in where.single}
+    for key, members in where.summed:
+        fields[key] = sum(max(values[at] for at in copies) for copies in members)
+    if math.isfinite(sum(fields.values())):
+        return dict(fields)
+    return {key: value if math.isfinite(value) else None for key, value in fields.items()}
 
 
-def _pool(fields: Mapping[str, float | None], one: EngineLayout, pool: Pool) -> Pool:
-    usage = _ratio(fields.get("usage_ratio"))
-    if usage is None or not 0.0 <= usage <= 1.0:
-        return pool
-    idle = fields.get("running") == 0.0 and fields.get("waiting") == 0.0
-    return update(pool, one.claims, usage, idle)
+def _engine(
+    fields: Fields, process: Fields, one: EngineLayout, pool: Pool
+) -> tuple[EngineReading, Pool]:
+    lost = [key for key, value in fields.items() if value is None]
+    usage, awake = fields.pop("usage_ratio", None), fields.pop("awake", None)
+    started = process.get(names.START, fields.pop("created", None))
+    if usage is not None and 1.0 < usage <= 1.0 + 1e-6:
+        usage = 1.0  # forgive the last bit
+    countable = usage is not None and 0.0 <= usage <= 1.0
+    if usage is not None and countable:
+        idle = fields.get("running") == 0.0 and fields.get("waiting") == 0.0
+        pool = update(pool, one.claims, usage, idle)
+    _translate(fields, one)
+    known: dict[str, Any] = {**one.facts, **fields}
+    blocks, size = pool.blocks, one.block_size_tokens
+    reading = EngineReading(
+        usage_ratio=usage,
+        pool_blocks=blocks,
+        used_blocks=pool.used(usage) if usage is not None and countable else None,
+        pool_tokens=one.pool_tokens or (blocks * size if blocks and size else None),
+        sleeping=None if awake is None else awake == 0.0,
+        http_requests=process.get(names.HTTP),
+        process_start_time_seconds=started,
+        resident_memory_bytes=process.get(names.MEMORY),
+        problems=(*one.problems, *_problems(usage, blocks, lost)),
+        **known,
+    )
+    return reading, pool
 
 
-def _reading(
-    fields: dict[str, float | None],
-    process: Mapping[str, float | None],
-    one: EngineLayout,
-    pool: Pool,
-) -> EngineReading:
-    problems = (*one.problems, *_problems(fields, one, pool))
-    usage = _ratio(fields.pop("usage_ratio", None))
-    awake, created = fields.pop("awake", None), fields.pop("created", None)
-    block_size = integer(one.info.get("block_size"))
-    if one.hits_in_blocks and block_size:  # 0.8.x counts lookups in blocks, later ones in tokens
+_UNKNOWN = Pool()
+
+
+def _translate(fields: Fields, one: EngineLayout) -> None:
+    """Put into today's units and fields what older releases say otherwise."""
+    if one.hits_in_blocks and one.block_size_tokens:  # 0.8.x counts lookups in blocks
         for key in ("prefix_hit_tokens", "prefix_query_tokens"):
-            fields[key] = None if (v := fields.get(key)) is None else v * block_size
+            if (value := fields.get(key)) is not None:
+                fields[key] = value * one.block_size_tokens
     if fields.get("completions") is None:
         fields["completions"] = fields.get("finished_requests")
     if (hit_ratio := fields.get("hit_ratio")) is not None and hit_ratio < 0.0:
         fields["hit_ratio"] = None  # V0 prints -1 for "disabled"
-    return EngineReading(
-        engine=one.engine,
-        model_name=one.model_name,
-        naming=one.naming,
-        usage_ratio=usage,
-        pool_blocks=pool.blocks,
-        used_blocks=pool.used(usage) if usage is not None and 0.0 <= usage <= 1.0 else None,
-        block_size_tokens=block_size,
-        pool_tokens=_pool_tokens(one.info, pool, block_size),
-        pool_bytes=integer(one.info.get("kv_cache_memory_bytes")),
-        cache_dtype=one.info.get("cache_dtype"),
-        prefix_caching=_FLAG.get(one.info.get("enable_prefix_caching", "")),
-        gpu_memory_utilization=_share(one.info.get("gpu_memory_utilization")),
-        sleeping=None if awake is None else awake == 0.0,
-        connector=one.connector,
-        http_requests=process.get(names.HTTP),
-        process_start_time_seconds=process.get(names.START, created),
-        resident_memory_bytes=process.get(names.MEMORY),
-        problems=problems,
-        **fields,
-    )
 
 
-_FLAG = {"True": True, "true": True, "False": False, "false": False}
-
-
-def _problems(
-    fields: Mapping[str, float | None], one: EngineLayout, pool: Pool
-) -> Iterable[Problem]:
-    usage = _ratio(fields.get("usage_ratio"))
+def _problems(usage: float | None, blocks: int | None, lost: Sequence[str]) -> Iterable[Problem]:
     if usage is None:
         yield Problem(
             "usage_missing",
@@ -146,32 +140,11 @@ def _problems(
             f"KV usage reads {usage:g}, outside 0..1 (more blocks free than exist, or a rewritten "
             "scale): nothing is derived from it; report it to vLLM with a recording",
         )
-    elif pool.blocks is None:
+    elif blocks is None:
         yield Problem(
             "pool_size_unknown",
             "num_gpu_blocks on the page is missing or wrong, so usage stays a ratio for now: "
             "set num_gpu_blocks for this target, or wait until enough different values were seen",
         )
-    lost = [key for key in one.fields if fields.get(key) is None]
     if lost:
         yield Problem("not_finite", f"{lost[0]} is NaN or infinite: it is left out this time")
-
-
-def _share(text: str | None) -> float | None:
-    try:
-        share = number((text or "").encode())
-    except ValueError:
-        return None
-    return share if 0.0 < share <= 1.0 else None
-
-
-def _ratio(usage: float | None) -> float | None:
-    """Forgive the last bit: 1.0000001 is a full pool."""
-    return 1.0 if usage is not None and 1.0 < usage <= 1.0 + 1e-6 else usage
-
-
-def _pool_tokens(info: Mapping[str, str], pool: Pool, block_size: int | None) -> int | None:
-    """Token capacity; for hybrid models it is not blocks times block size, so the label wins."""
-    if (tokens := integer(info.get("kv_cache_size_tokens"))) is not None:
-        return tokens
-    return pool.blocks * block_size if pool.blocks is not None and block_size else None
