@@ -32,8 +32,10 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     reading = history.reading
     if reading is None or not reading.running:
         return None
-    since = [history.unchanged_seconds(name) for name in (*GAUGES, *COUNTERS)]
-    frozen = min((seconds for seconds in since if seconds is not None), default=0.0)
+    frozen = _still_seconds(history)
+    if frozen < SURE_SECONDS:
+        text = f"{reading.running:.0f} running, and something moved {frozen:.0f} s ago"
+        return Indication("freshness", frozen, False, text, state=State.STALE)
     alarming = _is_frozen(history, frozen, reading.running) and not reading.sleeping
     return Indication(
         "freshness",
@@ -42,6 +44,17 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
         _because(history, frozen, reading.running, reading.waiting or 0.0),
         state=State.STALE,
     )
+
+
+def _still_seconds(history: History) -> float:
+    """Time since the last change of anything; usage is asked first, for it hardly ever rests."""
+    still = history.time
+    for name in (*GAUGES, *COUNTERS):
+        seconds = history.unchanged_seconds(name)
+        still = still if seconds is None else min(still, seconds)
+        if still < SURE_SECONDS:
+            break
+    return still
 
 
 def _is_frozen(history: History, frozen: float, running: float) -> bool:

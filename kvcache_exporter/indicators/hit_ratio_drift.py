@@ -15,7 +15,7 @@ from statistics import median, stdev
 
 from kvcache_exporter.history import History
 from kvcache_exporter.indicators._adwin import Cut, first_cut
-from kvcache_exporter.indicators._slots import SLOT_SECONDS, Slots
+from kvcache_exporter.indicators._slots import SLOT_SECONDS, Slots, recent_ratio
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication
 
@@ -25,6 +25,8 @@ DAY = 96
 REFERENCE_DAYS = 3
 REFERENCE_OFFSETS = (-4, 0, 4)
 """The hour before and after belong to the same time of day."""
+RATIO_SLOTS = 8
+"""The ratio that is shown covers two hours."""
 MIN_TOKENS = 100_000
 INFORMATION_TOKENS = 50_000
 """Fewer queried tokens than this say nothing, not even that hits are never counted."""
@@ -76,12 +78,9 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     reading = history.known
     if reading is None or reading.prefix_query_tokens is None:
         return _printed(history)
-    slots = Slots.of(history)
-    open_ratio = Slots.of(history, int(history.time // SLOT_SECONDS) + 1)
-    width = min(8, open_ratio.count)
-    now = open_ratio.ratio(open_ratio.count - width, open_ratio.count, 1.0)
     if not reading.prefix_hit_tokens and reading.prefix_query_tokens >= INFORMATION_TOKENS:
         return _never_hit(reading.prefix_query_tokens)
+    slots, now = Slots.of(history), recent_ratio(history, RATIO_SLOTS)
     drops = [(window, drop) for window in WINDOWS if (drop := _drop(slots, window.slots))]
     if not drops:
         return _first_day(now, first_cut(slots, MIN_TOKENS))
@@ -103,7 +102,7 @@ def _answer(now: float | None, usual: float | None, drifted: bool, text: str) ->
         text + advice,
         details={
             "hit_ratio": now,
-            "hit_ratio_window_seconds": 8 * SLOT_SECONDS,
+            "hit_ratio_window_seconds": RATIO_SLOTS * SLOT_SECONDS,
             "hit_ratio_baseline": usual,
             "hit_ratio_drift": None if usual is None else drifted,
         },

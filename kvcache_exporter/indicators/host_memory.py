@@ -9,7 +9,7 @@ from kvcache_exporter.history import History
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication
 
-EVERY_SECONDS = 300.0
+EVERY_SECONDS = 900.0
 MIN_BLOCKS = 4
 WARM_UP_BLOCKS = 2
 """Half an hour in which a new process may grow: caches, pools, first requests of each size."""

@@ -9,6 +9,7 @@ from kvcache_exporter.indicators._recent import gained, known, span_seconds
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State
 
+EVERY_SECONDS = 60.0
 HEALTHY_RATIO = 0.077
 """A busy production engine: 1,538 preemptions over 19,801 completions."""
 WARNING_RATIO = 0.2

@@ -8,6 +8,7 @@ from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.marks import FULL_RATIO, is_full
 from kvcache_exporter.model import Indication, State
 
+EVERY_SECONDS = 30.0
 SATURATED_SECONDS = 60.0
 
 

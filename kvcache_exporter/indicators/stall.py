@@ -13,6 +13,7 @@ from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.marks import FULL_RATIO
 from kvcache_exporter.model import EngineReading, Indication, State
 
+EVERY_SECONDS = 30.0
 WEDGED_SECONDS = 300.0
 CONNECTOR_SECONDS = 600.0
 """With a connector nothing runs while the only requests wait for remote blocks."""

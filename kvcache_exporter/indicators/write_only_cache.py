@@ -6,6 +6,7 @@ from kvcache_exporter.history import History
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication
 
+EVERY_SECONDS = 300.0
 MIN_QUERY_TOKENS = 1_000_000
 
 
