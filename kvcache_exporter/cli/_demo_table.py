@@ -32,8 +32,24 @@ def final_table(fleet: Fleet, snapshot: Snapshot) -> str:
         lines += _indented("truth", stories[engine.target])
         for reason in _reasons(engine):
             lines += _indented("because", reason)
-    lines += ["", _moral(fleet, snapshot)]
+    lines += ["", _moral(snapshot)]
     return "\n".join(lines)
+
+
+def news(fleet: Fleet, before: Snapshot | None, snapshot: Snapshot) -> list[str]:
+    """Return a line for each engine whose verdict or findings have changed."""
+    known = {engine.target: _verdict(engine) for engine in before.engines} if before else {}
+    return [
+        f"{fleet.clock / 3600:5.1f} h  {engine.target}: {_verdict(engine)}"
+        + "".join(f"; {reason}" for reason in _reasons(engine)[:1])
+        for engine in snapshot.engines
+        if known.get(engine.target) != _verdict(engine)
+    ]
+
+
+def _verdict(engine: EngineStatus) -> str:
+    found = (_SHORT.get(f.kind, f.kind) for f in engine.judgement.findings)
+    return " + ".join([engine.judgement.state.value, *found])
 
 
 def _rows(snapshot: Snapshot) -> list[str]:
@@ -43,7 +59,6 @@ def _rows(snapshot: Snapshot) -> list[str]:
 
 def _row(engine: EngineStatus, driver: dict[str, int | None]) -> str:
     reading, judgement = engine.reading, engine.judgement
-    findings = "".join(f" + {_SHORT.get(f.kind, f.kind)}" for f in judgement.findings)
     sizes = [size for uuid in engine.gpu_uuids if (size := driver.get(uuid)) is not None]
     cells = (
         _number(reading.used_blocks if reading else None),
@@ -53,7 +68,7 @@ def _row(engine: EngineStatus, driver: dict[str, int | None]) -> str:
         f"{sum(sizes) / 2**30:.1f}" if sizes else "-",
     )
     printed = "".join(f"{cell:>{size}}" for cell, (_, size) in zip(cells, COLUMNS, strict=True))
-    return f"{engine.target:<22}{judgement.state.value + findings:<18}{printed}"
+    return f"{engine.target:<22}{_verdict(engine):<18}{printed}"
 
 
 def _number(value: int | None) -> str:
@@ -70,12 +85,12 @@ def _indented(word: str, text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=margin, subsequent_indent=" " * len(margin))
 
 
-def _moral(fleet: Fleet, snapshot: Snapshot) -> str:
-    lost = [engine for engine in snapshot.engines if engine.judgement.leak_active]
-    if not lost:
+def _moral(snapshot: Snapshot) -> str:
+    leaking = [engine for engine in snapshot.engines if engine.judgement.leak_active]
+    if not leaking:
         return "No leak was found so far; give it more --seconds."
-    names = ", ".join(engine.target for engine in lost)
+    names = " and ".join(engine.target for engine in leaking)
     return (
-        f"The driver's memory has not moved since warm-up, and every scrape succeeded; yet {names}"
-        " will run out of blocks. That is what this exporter is for."
+        "Every scrape succeeded and the driver's line has been flat since warm-up;"
+        f" yet {names} will run out of blocks."
     )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import click
 
 from kvcache_exporter.cli._common import fail
-from kvcache_exporter.cli._demo_table import final_table, live_table
+from kvcache_exporter.cli._demo_table import final_table, live_table, news
 from kvcache_exporter.config import DEFAULT_PORT
 from kvcache_exporter.demo import Stage, stage
 from kvcache_exporter.model import Snapshot
@@ -95,29 +95,31 @@ async def _keep(running: Stage, show: Show) -> None:
 
 @dataclass(slots=True)
 class Show:
-    """What people see while it runs: pages, and a table redrawn in place or a line now and then."""
+    """What people see while it runs: a table redrawn in place, or a line for each new verdict."""
 
     fleet: Fleet
     latest: Latest
     is_terminal: bool
-    echo: Callable[[str], None] = field(default=lambda text: click.echo(text, nl=False))
     snapshot: Snapshot | None = None
     _drawn_lines: int = 0
     _next: float = 0.0
 
     def take(self, snapshot: Snapshot, now: float) -> None:
-        """Note a cycle, and show it if the last one shown is old enough; *now* is real seconds."""
-        self.snapshot = snapshot
+        """Show a cycle, unless the last one drawn is too young; *now* is real seconds."""
+        before, self.snapshot = self.snapshot, snapshot
+        if not self.is_terminal:
+            for line in news(self.fleet, before, snapshot):
+                click.echo(line)
         if now < self._next:
             return
         self._next = now + REFRESH_SECONDS
         self.latest.pages = pages(snapshot)
         if self.is_terminal:
             self._draw(live_table(self.fleet, snapshot))
-        else:
-            self.echo(f"{self.fleet.clock / 3600:5.1f} virtual hours\n")
 
     def _draw(self, table: str) -> None:
+        width = shutil.get_terminal_size().columns
+        lines = [line[:width] for line in table.splitlines()]
         back = f"\x1b[{self._drawn_lines}F\x1b[J" if self._drawn_lines else ""
-        self.echo(back + table)
-        self._drawn_lines = table.count("\n")
+        click.echo(back + "\n".join(lines))
+        self._drawn_lines = len(lines)

@@ -36,34 +36,34 @@ def demo_cast(end: float = STORY_SECONDS) -> tuple[Member, ...]:
             "chat-steady",
             "healthy: never idle, busier by day",
             _config("llama-3.3-70b-instruct", speed=big),
-            Workload(0.25, daily_swing=0.3, output_tokens=250),
+            Workload(0.12, daily_swing=0.3, output_tokens=500),
         ),
         Member(
             "code-bursty",
             "healthy: bursts, idle between them",
             _config("qwen2.5-coder-7b"),
-            Workload(0.2, busy_seconds=700, quiet_seconds=500),
+            Workload(0.15, busy_seconds=700, quiet_seconds=500),
         ),
         Member(
             "agents-leaking",
             "loses the blocks of some requests whose client hung up",
             _config("mistral-small-24b", leaks=(Leak("abort", 0.1, None, 2 * HOUR),)),
-            Workload(0.15, busy_seconds=700, quiet_seconds=500, abort_share=0.1),
+            Workload(0.12, busy_seconds=700, quiet_seconds=500, abort_share=0.12),
         ),
         Member(
             "summary-leaking-busy",
             "loses blocks at finished requests and is never idle",
             _config(
-                "llama-3.3-70b-instruct", speed=big, leaks=(Leak("finish", 0.04, 1, 4 * HOUR),)
+                "llama-3.3-70b-instruct", speed=big, leaks=(Leak("finish", 0.08, 1, 4 * HOUR),)
             ),
-            Workload(0.25, output_tokens=250, abort_share=0.0),
+            Workload(0.12, output_tokens=500, abort_share=0.0),
         ),
         Member(
             "rag-drifting",
             "healthy, but prompts stop sharing their prefixes",
             _config("qwen2.5-14b-instruct"),
             Workload(
-                0.2,
+                0.12,
                 prompt_tokens=200,
                 prefix_tokens=1024,
                 shared_share=0.9,
@@ -75,15 +75,25 @@ def demo_cast(end: float = STORY_SECONDS) -> tuple[Member, ...]:
             "batch-saturated",
             "healthy, but asked for more than fits",
             _config(
-                "llama-3.3-70b-instruct", num_gpu_blocks=200, max_num_queued_reqs=60, speed=big
+                "deepseek-r1-distill-70b",
+                num_gpu_blocks=200,
+                max_num_queued_reqs=60,
+                speed=Speed(decode_tokens_per_second=3),
             ),
-            Workload(0.25, prompt_tokens=1200, output_tokens=250, abort_share=0.0),
+            Workload(
+                0.3,
+                spread=0.3,
+                prompt_tokens=600,
+                output_tokens=150,
+                shared_share=0.0,
+                abort_share=0.0,
+            ),
         ),
         Member(
             "vision-stalled",
             "stops completing requests while clients keep asking",
             _config("qwen2-vl-7b"),
-            Workload(0.15),
+            Workload(0.1),
             ((end - 0.5 * HOUR, Engine.stall),),
         ),
         Member(

@@ -35,12 +35,11 @@ class Request:
     admission_time: float | None = None
     first_token_time: float | None = None
     hashes: list[int] = field(default_factory=list)
+    prompt_tokens: int = field(init=False)
     _more_hashes: Iterator[int] | None = None
 
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens of the prompt."""
-        return sum(tokens for _, tokens in self.segments)
+    def __post_init__(self) -> None:
+        self.prompt_tokens = sum(tokens for _, tokens in self.segments)
 
     @property
     def last_token(self) -> int:

@@ -86,14 +86,15 @@ class Scheduler:
         return self.held[0][0] if self.held else math.inf
 
     def step(self, now: float, seconds: float) -> None:
-        """Compute for some seconds, free what has ended, and publish the gauges."""
+        """Compute for some seconds, free what has ended, admit, and publish the gauges."""
         self._release_held(now)
         if not self.is_stalled:
             budget = int(self.speed.prefill_tokens_per_second * seconds)
             step = Step(now, now + seconds, budget, self._decode_tokens(seconds))
-            if self._compute_running(step):
-                self._admit(step)
+            fits = self._compute_running(step)
             self._end_requests(step.end)
+            if fits:
+                self._admit(step)
             self.metrics.record_step(step.computed, step.decoded, step.decode, seconds)
         self.publish()
 
