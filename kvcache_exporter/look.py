@@ -47,14 +47,15 @@ async def look_live(config: Config, scrapes: int) -> list[list[Looked]]:
             if count > 1:
                 await asyncio.sleep(config.interval_seconds)
             gpus = await outside.world.gpus.read([f.target for f in followers], outside.clock())
-            looks = (_live(follower, outside, gpus, count) for follower in followers)
+            looks = (look(follower, outside, gpus, count) for follower in followers)
             rounds.append(await asyncio.gather(*looks))
         return [list(looks) for looks in zip(*rounds, strict=True)]
     finally:
         await outside.close()
 
 
-async def _live(follower: Follower, outside: Outside, gpus: GpuState, count: int) -> Looked:
+async def look(follower: Follower, outside: Outside, gpus: GpuState, count: int) -> Looked:
+    """Take one look at a target; *count* says how many there have been with this one."""
     scrape = await outside.world.fetch(follower.target)
     reading = follower.read(scrape)
     if reading.engines and not follower.version_asked:
