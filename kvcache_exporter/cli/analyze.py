@@ -33,7 +33,7 @@ Exit status: 0 clean, 1 a warning state was seen, 2 a leak or a stall was seen, 
 """
 
 
-class Moment(click.ParamType[float]):
+class Moment(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """Unix seconds, an ISO 8601 time, ``now``, or how long ago: ``90m``, ``6h``, ``2d``."""
 
     name = "time"

@@ -28,7 +28,7 @@ CONNECTOR_SETTLE_SECONDS = 600.0
 DRAIN_SECONDS = 300.0
 
 
-class _Duration(click.ParamType[float]):
+class _Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     name = "duration"
 
     def convert(

@@ -80,7 +80,7 @@ def test_block_counts_match_the_engines_own_log(vllm: Server, exporter: int) -> 
         if used is not None:
             seen.append(100 * used / (BLOCKS - 1))
         time.sleep(0.3)
-    logged = [float(m) for m in re.findall(r"GPU KV cache usage: ([\d.]+)%", vllm.log.read_text())]
+    logged = [float(m) for m in re.findall(r"PU KV cache usage: ([\d.]+)%", vllm.log.read_text())]
     busy = [usage for usage in logged if usage > 0]
 
     assert busy, "vLLM logged no usage under load"
