@@ -1,8 +1,9 @@
 """ADWIN: is there a cut of a series whose two sides differ more than their spread allows?
 
-Bifet and Gavalda, "Learning from time-changing data with adaptive windowing", 2007: with harmonic
-mean m of the two lengths, variance v and confidence delta, the bound is
-sqrt(2/m v ln(2 ln(n)/delta)) + 2/(3m) ln(2 ln(n)/delta).
+Bifet and Gavalda, "Learning from time-changing data with adaptive windowing", 2007, in its normal
+form: with harmonic mean m of the two lengths, variance v and confidence delta, the bound is
+sqrt(2/m v ln(2 ln(n)/delta)). Their further term 2/(3m) ln(...) is for values that may be anything
+in 0..1; here each value is an average over hundreds of requests.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _clearest(ratios: Sequence[float]) -> int | None:
     best, where = 0.0, None
     for at in range(MIN_SIDE, n - MIN_SIDE + 1):
         inverse = 1 / at + 1 / (n - at)
-        bound = math.sqrt(2 * inverse * variance * confidence) + 2 / 3 * inverse * confidence
+        bound = math.sqrt(2 * inverse * variance * confidence)
         excess = sums[at] / at - (sums[n] - sums[at]) / (n - at) - bound
         if excess > best:
             best, where = excess, at
