@@ -34,7 +34,9 @@ _FIELDS = {
     "waiting": re.compile(rf"(?:Waiting|Pending):{_NUMBER}reqs"),
     "swapped": re.compile(rf"Swapped:{_NUMBER}reqs"),
     "deferred": re.compile(rf"Deferred:{_NUMBER}reqs"),
-    "usage": re.compile(rf"GPUKVcacheusage:{_NUMBER}%"),
+    # Builds for other devices name theirs ("CPU KV cache usage"); V0 names both, and there the
+    # CPU's is its swap space.
+    "usage": re.compile(rf"(?:GPU|^(?!.*GPUKVcache).*[A-Z])KVcacheusage:{_NUMBER}%"),
     "hits": re.compile(rf"(?<!External)(?<!MM)[Pp]refixcachehitrate:(?:GPU:)?{_NUMBER}%"),
     "prompt": re.compile(rf"Avgpromptthroughput:{_NUMBER}tokens/s"),
     "generation": re.compile(rf"Avggenerationthroughput:{_NUMBER}tokens/s"),
