@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from kvcache_exporter import gpus
+from kvcache_exporter import gpus, kv_model
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.model import Credentials, Role, Target
+from kvcache_exporter.model import Credentials, KvModel, Role, Target
 from kvcache_exporter.schema import OperatorError, build, parse_yaml
 
 DEFAULT_PORT = 10158
@@ -33,6 +33,7 @@ class TargetConfig:
     hold_seconds: float | None = None
     gpu_uuids: tuple[str, ...] = ()
     num_gpu_blocks: int | None = None
+    model: KvModel | None = None
     auth: str | None = None
 
     def mistakes(self) -> Iterable[tuple[str, str]]:
@@ -46,6 +47,8 @@ class TargetConfig:
             yield "hold_seconds", f"must be 0 or more, not {self.hold_seconds:g}"
         if self.num_gpu_blocks is not None and self.num_gpu_blocks < 2:
             yield "num_gpu_blocks", "must be what vLLM logs as '# GPU blocks', at least 2"
+        if self.model is not None:
+            yield from ((f"model.{key}", text) for key, text in kv_model.mistakes(self.model))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,7 @@ def static_targets(config: Config) -> tuple[Target, ...]:
             gpu_uuids=one.gpu_uuids,
             auth=one.auth,
             num_gpu_blocks=one.num_gpu_blocks,
+            model=one.model,
         )
         for one in config.targets
     )

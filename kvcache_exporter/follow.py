@@ -12,6 +12,7 @@ from dataclasses import replace
 from kvcache_exporter.engines import vllm
 from kvcache_exporter.judge import Judge
 from kvcache_exporter.judge_settings import JudgeSettings
+from kvcache_exporter.kv_model import with_pool_bytes
 from kvcache_exporter.merge import Assignment
 from kvcache_exporter.model import (
     EngineReading,
@@ -65,7 +66,8 @@ class Follower:
         started = reading.engines[0].process_start_time_seconds
         if started != self._process_start:  # another process may be another version
             self._process_start, self.version, self.version_asked = started, None, False
-        return replace(reading, vllm_version=self.version)
+        engines = tuple(with_pool_bytes(one, self.target.model) for one in reading.engines)
+        return replace(reading, engines=engines, vllm_version=self.version)
 
     def judge(
         self, scrape: Scrape, reading: TargetReading, assignment: Assignment | None = None

@@ -70,6 +70,16 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class KvModel:
+    """A model's ``config.json`` and how vLLM spreads it, which together give bytes per block."""
+
+    config: str
+    """Path of the file."""
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One vLLM metrics endpoint to scrape."""
 
@@ -85,6 +95,8 @@ class Target:
     """Name of the configured credentials, never the credentials."""
     num_gpu_blocks: int | None = None
     """Size of the pool where the page does not tell it, as vLLM logs it."""
+    model: KvModel | None = None
+    """Tells the bytes of the pool where the page does not."""
     discovered: bool = False
     """Discovery, not the operator, chose the address: it may be neither loopback nor link-local."""
 
