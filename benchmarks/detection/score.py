@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.detection.detectors import Alarms
+from benchmarks.detection.regime import leak_rate, regime
 from benchmarks.detection.scenario import Trace
 from benchmarks.detection.workload import HOUR
 
@@ -28,6 +29,9 @@ class Outcome:
     """From the second lost block to the first alarm that begins after it."""
     cpu_seconds: float = 0.0
     scrapes: int = 0
+    regime: str = ""
+    rate: float = 0.0
+    """Per cent of the pool an hour."""
 
 
 def episodes(alarms: Alarms) -> list[float]:
@@ -55,6 +59,8 @@ def outcome(trace: Trace, alarms: Alarms, cpu_seconds: float = 0.0) -> Outcome:
         delay_hours=(after[0] - end) / HOUR if after else None,
         cpu_seconds=cpu_seconds,
         scrapes=len(trace.rows),
+        regime=regime(trace),
+        rate=leak_rate(trace),
     )
 
 

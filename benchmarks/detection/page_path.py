@@ -1,0 +1,86 @@
+"""``python -m benchmarks.detection.page_path``: thousands of healthy engine-days, no page allowed.
+
+The page path is what may wake somebody: proven orphaned blocks, and a stall. Results go to a file,
+one line a trace, so that the run can be interrupted and taken up again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.detection.feed import observations
+from benchmarks.detection.random_suite import PAGE_PATH_SEEDS, random_scenario
+from benchmarks.detection.runner import CACHE, PROCESSES, with_progress
+from benchmarks.detection.score import poisson_upper
+from benchmarks.detection.simulate import simulate
+from kvcache_exporter.judge import Judge
+from kvcache_exporter.model import State
+
+RESULTS = CACHE / "page_path.jsonl"
+
+
+class Checked(NamedTuple):
+    """One healthy trace: scrapes at which a page, or a ticket, would have been open."""
+
+    seed: int
+    days: float
+    proven: int
+    stalled: int
+    tickets: int
+
+
+def check(seed: int) -> Checked:
+    """Simulate and judge one healthy engine; nothing is kept but the counts."""
+    trace, judge = simulate(random_scenario(seed, leaking=False), seed), Judge()
+    proven = stalled = tickets = 0
+    for seen in observations(trace):
+        now = judge.observe(seen)
+        proven += bool(now.orphaned_blocks_low)
+        stalled += now.state is State.STALLED
+        tickets += now.leak_active
+    return Checked(seed, trace.days, proven, stalled, tickets)
+
+
+def load(path: Path = RESULTS) -> list[Checked]:
+    """What earlier runs left."""
+    if not path.exists():
+        return []
+    return [Checked(*json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def tell(done: list[Checked]) -> str:
+    """The counts with their upper 95 % bounds."""
+    days = sum(one.days for one in done)
+    lines = [f"{days:.0f} healthy engine-days, {len(done)} random engines"]
+    for what in ("proven", "stalled", "tickets"):
+        hits = sum(getattr(one, what) > 0 for one in done)
+        bound = poisson_upper(hits) / days if days else float("nan")
+        lines.append(f"{what:8} alarmed on {hits} engines: fewer than {bound:.6f} a day (95 %)")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=float, default=5000, help="engine-days in all")
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    args = parser.parse_args()
+    done = load()
+    first = PAGE_PATH_SEEDS.start
+    known = {one.seed for one in done}
+    wanted = [seed for seed in range(first, first + int(args.days / 2)) if seed not in known]
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(args.processes) as pool, RESULTS.open("a") as file:
+        futures = [pool.submit(check, seed) for seed in wanted]
+        for future in with_progress(as_completed(futures), len(wanted)):
+            done.append(future.result())
+            file.write(json.dumps(done[-1]) + "\n")
+            file.flush()
+    print(tell(done))
+
+
+if __name__ == "__main__":
+    main()
