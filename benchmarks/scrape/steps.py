@@ -34,8 +34,10 @@ class Steps:
 
 def measure(page: bytes, filtered: bytes) -> Steps:
     """Scrape `TARGETS` targets that serve `page`, over kept connections."""
-    with serving(TARGETS, page, filtered) as addresses:
-        return asyncio.run(_measure([Target(one, f"http://{one}/metrics") for one in addresses]))
+    with serving(TARGETS, page, filtered) as fleet:
+        return asyncio.run(
+            _measure([Target(one, f"http://{one}/metrics") for one in fleet.addresses])
+        )
 
 
 async def _measure(targets: list[Target]) -> Steps:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, MutableSequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 from multiprocessing.synchronize import Event
 
@@ -16,43 +17,72 @@ HEAD = (
     b"HTTP/1.1 200 OK\r\ndate: Sun, 01 Nov 2026 00:00:00 GMT\r\nserver: uvicorn\r\n"
     b"content-length: %d\r\ncontent-type: text/plain; version=1.0.0; charset=utf-8\r\n\r\n"
 )
+AGENTS: Mapping[str, bytes] = {
+    "kvcache-exporter": b"kvcache-exporter/",
+    "prometheus": b"Prometheus/",
+    "vmagent": b"vm_promscrape",
+}
+"""How the User-Agent of each scraper begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one scraper has asked of the fleet so far."""
+
+    scrapes: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Running targets."""
+
+    addresses: list[str]
+    counts: MutableSequence[int]
+
+    def asked(self, agent: str) -> Asked:
+        """Return what a scraper of `AGENTS` has asked so far."""
+        place = 2 * list(AGENTS).index(agent)
+        return Asked(self.counts[place], self.counts[place + 1])
 
 
 class _Target(asyncio.Protocol):
     """Answers every request at once: the filtered page where names are asked for."""
 
-    def __init__(self, whole: bytes, filtered: bytes) -> None:
+    def __init__(self, whole: bytes, filtered: bytes, counts: MutableSequence[int]) -> None:
         self._whole = whole
         self._filtered = filtered
+        self._counts = counts
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        version = data.startswith(b"GET /version")
-        page = b'{"version": "0.32.0"}' if version else self._whole
-        self._transport.write(self._filtered if data.startswith(b"GET /metrics/?") else page)
-
-
-def address(number: int) -> str:
-    """Return host:port of a target."""
-    return f"{FIRST + number}:{PORT}"
+        if data.startswith(b"GET /version"):
+            self._transport.write(_response(b'{"version": "0.32.0"}'))
+            return
+        answer = self._filtered if data.startswith(b"GET /metrics/?") else self._whole
+        self._transport.write(answer)
+        for place, begin in enumerate(AGENTS.values()):
+            if b"\r\nUser-Agent: " + begin in data:
+                self._counts[2 * place] += 1
+                self._counts[2 * place + 1] += len(answer)
 
 
 @contextmanager
-def serving(count: int, whole: bytes, filtered: bytes) -> Iterator[list[str]]:
-    """Serve `count` targets; yields their host:port."""
+def serving(count: int, whole: bytes, filtered: bytes) -> Iterator[Fleet]:
+    """Serve `count` targets."""
     context = multiprocessing.get_context("spawn")
     ready, over = context.Event(), context.Event()
-    process = context.Process(
-        target=_serve, args=(count, _response(whole), _response(filtered), ready, over), daemon=True
-    )
+    counts = context.Array("q", 2 * len(AGENTS), lock=False)
+    pages = (_response(whole), _response(filtered))
+    process = context.Process(target=_serve, args=(count, *pages, counts, ready, over), daemon=True)
     process.start()
     try:
         if not ready.wait(30):
             raise RuntimeError("the targets did not start: is the port taken?")
-        yield [address(number) for number in range(count)]
+        yield Fleet([f"{FIRST + number}:{PORT}" for number in range(count)], counts)
     finally:
         over.set()
         process.join(10)
@@ -62,12 +92,19 @@ def _response(page: bytes) -> bytes:
     return HEAD % len(page) + page
 
 
-def _serve(count: int, whole: bytes, filtered: bytes, ready: Event, over: Event) -> None:
+def _serve(
+    count: int,
+    whole: bytes,
+    filtered: bytes,
+    counts: MutableSequence[int],
+    ready: Event,
+    over: Event,
+) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         for number in range(count):
             sock = socket.create_server((str(FIRST + number), PORT), backlog=16)
-            await loop.create_server(lambda: _Target(whole, filtered), sock=sock)
+            await loop.create_server(lambda: _Target(whole, filtered, counts), sock=sock)
         ready.set()
         while not over.is_set():
             await asyncio.sleep(0.2)
