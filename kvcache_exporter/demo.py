@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from kvcache_exporter.config import Config, TargetConfig
-from kvcache_exporter.discovery import open_finders
+from kvcache_exporter.config import Config, TargetConfig, static_targets
+from kvcache_exporter.discovery import Found
 from kvcache_exporter.gpu_view import one_view
 from kvcache_exporter.gpu_watch import GpuState
 from kvcache_exporter.model import Snapshot, Target
@@ -30,6 +30,22 @@ class SimulatedGpus:
         """Read the one source there is."""
         reading = self.fleet.read_gpus()
         return GpuState((reading,), one_view((reading,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """Discovers the servers of the fleet when they are deployed."""
+
+    fleet: Fleet
+    targets: tuple[Target, ...]
+
+    def find(self, now: float) -> Found:
+        """Return those that exist by now."""
+        names = self.fleet.deployed
+        return Found(tuple(target for target in self.targets if target.name in names))
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 @dataclass(slots=True)
@@ -55,8 +71,9 @@ async def stage(fleet: Fleet, interval_seconds: float = INTERVAL_SECONDS) -> Asy
     config = _config(fleet, servers, interval_seconds)
     outside = Outside(config, lambda: fleet.time)
     world = replace(outside.world, gpus=SimulatedGpus(fleet))
+    finder = Deployed(fleet, static_targets(config))
     try:
-        yield Stage(fleet, Pipeline(config, open_finders(config), world), interval_seconds)
+        yield Stage(fleet, Pipeline(config, [finder], world), interval_seconds)
     finally:
         await outside.close()
         for server in servers.values():

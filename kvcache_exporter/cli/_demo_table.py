@@ -36,18 +36,8 @@ def final_table(fleet: Fleet, snapshot: Snapshot) -> str:
     return "\n".join(lines)
 
 
-def news(fleet: Fleet, before: Snapshot | None, snapshot: Snapshot) -> list[str]:
-    """Return a line for each engine whose verdict or findings have changed."""
-    known = {engine.target: _verdict(engine) for engine in before.engines} if before else {}
-    return [
-        f"{fleet.clock / 3600:5.1f} h  {engine.target}: {_verdict(engine)}"
-        + "".join(f"; {reason}" for reason in _reasons(engine)[:1])
-        for engine in snapshot.engines
-        if known.get(engine.target) != _verdict(engine)
-    ]
-
-
-def _verdict(engine: EngineStatus) -> str:
+def verdict(engine: EngineStatus) -> str:
+    """Return the state and what is true beside it, in few words."""
     found = (_SHORT.get(f.kind, f.kind) for f in engine.judgement.findings)
     return " + ".join([engine.judgement.state.value, *found])
 
@@ -68,7 +58,7 @@ def _row(engine: EngineStatus, driver: dict[str, int | None]) -> str:
         f"{sum(sizes) / 2**30:.1f}" if sizes else "-",
     )
     printed = "".join(f"{cell:>{size}}" for cell, (_, size) in zip(cells, COLUMNS, strict=True))
-    return f"{engine.target:<22}{_verdict(engine):<18}{printed}"
+    return f"{engine.target:<22}{verdict(engine):<18}{printed}"
 
 
 def _number(value: int | None) -> str:

@@ -7,12 +7,12 @@ import shutil
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import click
 
 from kvcache_exporter.cli._common import fail
-from kvcache_exporter.cli._demo_table import final_table, live_table, news
+from kvcache_exporter.cli._demo_table import final_table, live_table, verdict
 from kvcache_exporter.config import DEFAULT_PORT
 from kvcache_exporter.demo import Stage, stage
 from kvcache_exporter.model import Snapshot
@@ -46,8 +46,9 @@ KEEP_PACE_SECONDS = 1.0
 def command(seconds: float, port: int | None, keep: bool) -> None:
     """Watch a simulated fleet through the exporter: no GPU, no vLLM, no network.
 
-    Thirty hours in the life of nine simulated vLLM servers pass within a minute. The exporter
-    scrapes them over HTTP as it would real ones, and judges each.
+    Thirty hours in the life of simulated vLLM servers pass within a minute. The exporter scrapes
+    them over HTTP as it would real ones, and judges each. One server has been there for a day when
+    the others are deployed.
     """
     latest = Latest()
     server = _listen(latest, port)
@@ -95,27 +96,33 @@ async def _keep(running: Stage, show: Show) -> None:
 
 @dataclass(slots=True)
 class Show:
-    """What people see while it runs: a table redrawn in place, or a line for each new verdict."""
+    """What people see while it runs: a table redrawn in place, or a line for a first verdict."""
 
     fleet: Fleet
     latest: Latest
     is_terminal: bool
     snapshot: Snapshot | None = None
+    _told: set[tuple[str, str]] = field(default_factory=set)
     _drawn_lines: int = 0
     _next: float = 0.0
 
     def take(self, snapshot: Snapshot, now: float) -> None:
         """Show a cycle, unless the last one drawn is too young; *now* is real seconds."""
-        before, self.snapshot = self.snapshot, snapshot
+        self.snapshot = snapshot
         if not self.is_terminal:
-            for line in news(self.fleet, before, snapshot):
-                click.echo(line)
+            self._tell(snapshot)
         if now < self._next:
             return
         self._next = now + REFRESH_SECONDS
         self.latest.pages = pages(snapshot)
         if self.is_terminal:
             self._draw(live_table(self.fleet, snapshot))
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        for engine in snapshot.engines:
+            if (news := (engine.target, verdict(engine))) not in self._told:
+                self._told.add(news)
+                click.echo(f"{self.fleet.clock / 3600:5.1f} h  {': '.join(news)}")
 
     def _draw(self, table: str) -> None:
         width = shutil.get_terminal_size().columns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .engine import NIXL, PLAIN, Engine, EngineConfig
 from .leaks import Leak
@@ -13,25 +13,30 @@ from .workload import Workload
 HOUR = 3600.0
 STORY_SECONDS = 30 * HOUR + 600
 """A day to learn what is usual, some hours for a drift to show; ten minutes past the hour."""
+LATE_SECONDS = 18 * HOUR
+"""When those who need no day to be understood are deployed, which makes the demo short."""
 STEP_SECONDS = 5.0
 """Coarse, so that a day passes in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One server of the cast, and what happens to it: (seconds, what its engine does)."""
+    """One server of the cast; seconds in its configuration count from its deployment on."""
 
     name: str
     story: str
     config: EngineConfig
     workload: Workload
     events: tuple[tuple[float, Callable[[Engine], None]], ...] = ()
+    """(seconds, what the engine does then)."""
+    deployed_seconds: float = 0.0
 
 
-def demo_cast(end: float = STORY_SECONDS) -> tuple[Member, ...]:
-    """Cast the demo so that every story has been told when `end` seconds have passed."""
+def demo_cast() -> tuple[Member, ...]:
+    """Cast the demo."""
     big = Speed(decode_tokens_per_second=12)
-    return (
+    life = STORY_SECONDS - LATE_SECONDS
+    late = (
         Member(
             "chat-steady",
             "healthy: never idle, busier by day",
@@ -47,29 +52,14 @@ def demo_cast(end: float = STORY_SECONDS) -> tuple[Member, ...]:
         Member(
             "agents-leaking",
             "loses the blocks of some requests whose client hung up",
-            _config("mistral-small-24b", leaks=(Leak("abort", 0.1, None, 2 * HOUR),)),
+            _config("mistral-small-24b", leaks=(Leak("abort", 0.2, None, HOUR),)),
             Workload(0.12, busy_seconds=700, quiet_seconds=500, abort_share=0.12),
         ),
         Member(
             "summary-leaking-busy",
             "loses blocks at finished requests and is never idle",
-            _config(
-                "llama-3.3-70b-instruct", speed=big, leaks=(Leak("finish", 0.08, 1, 4 * HOUR),)
-            ),
+            _config("llama-3.3-70b-instruct", speed=big, leaks=(Leak("finish", 0.2, 1, HOUR),)),
             Workload(0.12, output_tokens=500, abort_share=0.0),
-        ),
-        Member(
-            "rag-drifting",
-            "healthy, but prompts stop sharing their prefixes",
-            _config("qwen2.5-14b-instruct"),
-            Workload(
-                0.12,
-                prompt_tokens=200,
-                prefix_tokens=1024,
-                shared_share=0.9,
-                shared_share_later=0.2,
-                drift_seconds=max(0.0, end - 5 * HOUR),
-            ),
         ),
         Member(
             "batch-saturated",
@@ -81,9 +71,9 @@ def demo_cast(end: float = STORY_SECONDS) -> tuple[Member, ...]:
                 speed=Speed(decode_tokens_per_second=3),
             ),
             Workload(
-                0.3,
+                0.6,
                 spread=0.3,
-                prompt_tokens=600,
+                prompt_tokens=400,
                 output_tokens=150,
                 shared_share=0.0,
                 abort_share=0.0,
@@ -94,7 +84,7 @@ def demo_cast(end: float = STORY_SECONDS) -> tuple[Member, ...]:
             "stops completing requests while clients keep asking",
             _config("qwen2-vl-7b"),
             Workload(0.1),
-            ((end - 0.5 * HOUR, Engine.stall),),
+            ((life - 0.5 * HOUR, Engine.stall),),
         ),
         Member(
             "prefill-held",
@@ -107,9 +97,23 @@ def demo_cast(end: float = STORY_SECONDS) -> tuple[Member, ...]:
             "put to sleep by its operator",
             _config("phi-4"),
             Workload(0.1),
-            ((end - 2 * HOUR, Engine.sleep),),
+            ((life - 2 * HOUR, Engine.sleep),),
         ),
     )
+    drifting = Member(
+        "rag-drifting",
+        "healthy, but prompts stop sharing their prefixes",
+        _config("qwen2.5-14b-instruct"),
+        Workload(
+            0.12,
+            prompt_tokens=200,
+            prefix_tokens=1024,
+            shared_share=0.9,
+            shared_share_later=0.2,
+            drift_seconds=STORY_SECONDS - 5 * HOUR,
+        ),
+    )
+    return (drifting, *(replace(member, deployed_seconds=LATE_SECONDS) for member in late))
 
 
 def _config(model_name: str, **options: object) -> EngineConfig:

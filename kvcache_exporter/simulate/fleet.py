@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from kvcache_exporter.model import GpuReading, GpuSourceReading
 
@@ -28,8 +29,10 @@ class Fleet:
     engines: dict[str, Engine] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for seed, member in enumerate(self.cast):
-            engine = Engine(member.config, member.workload, seed, self.start_time)
+        for member in self.cast:
+            start_time = self.start_time + member.deployed_seconds
+            seed = crc32(member.name.encode())
+            engine = Engine(member.config, member.workload, seed, start_time)
             self.engines[member.name] = engine
             self.sites[member.name] = Site([engine])
 
@@ -38,32 +41,36 @@ class Fleet:
         """Virtual unix seconds now."""
         return self.start_time + self.clock
 
+    @property
+    def deployed(self) -> tuple[str, ...]:
+        """Names of the servers that exist by now."""
+        return tuple(m.name for m in self.cast if m.deployed_seconds <= self.clock)
+
     def advance(self, seconds: float) -> None:
         """Let virtual time pass for everybody, and what is due happen."""
-        end = self.clock + seconds
+        self.clock += seconds
         for member in self.cast:
-            engine = self.engines[member.name]
+            engine, age = self.engines[member.name], self.clock - member.deployed_seconds
             for due, act in member.events:
-                if self.clock < due <= end:
+                if engine.clock < due <= age:
                     engine.advance(due - engine.clock)
                     act(engine)
-            engine.advance(end - engine.clock)
-        self.clock = end
+            engine.advance(max(0.0, age - engine.clock))
 
     def read_gpus(self) -> GpuSourceReading:
         """Read what the driver shows: a line that is flat, whatever happens to the blocks."""
-        gpus = tuple(self._gpu(index, name) for index, name in enumerate(self.sites))
+        gpus = tuple(self._gpu(index, self.engines[name]) for index, name in enumerate(self.sites))
         return GpuSourceReading("simulated", self.time, up=True, gpus=gpus, expected=len(gpus))
 
     def gpu_uuid(self, name: str) -> str:
         """Name the GPU that a member runs on."""
-        return f"GPU-51e00000-0000-4000-8000-{list(self.sites).index(name):012d}"
+        return _uuid(list(self.sites).index(name))
 
-    def _gpu(self, index: int, name: str) -> GpuReading:
-        warm = WARM_UP_BYTES if self.clock > 300 else 0
-        used = WEIGHT_BYTES + POOL_BYTES + warm
+    @staticmethod
+    def _gpu(index: int, engine: Engine) -> GpuReading:
+        used = WEIGHT_BYTES + POOL_BYTES + (WARM_UP_BYTES if engine.clock > 300 else 0)
         return GpuReading(
-            uuid=self.gpu_uuid(name),
+            uuid=_uuid(index),
             source="simulated",
             index=index,
             model="Simulated 80GB",
@@ -71,3 +78,7 @@ class Fleet:
             used_bytes=used,
             free_bytes=GPU_BYTES - used,
         )
+
+
+def _uuid(index: int) -> str:
+    return f"GPU-51e00000-0000-4000-8000-{index:012d}"

@@ -91,10 +91,9 @@ class Scheduler:
         if not self.is_stalled:
             budget = int(self.speed.prefill_tokens_per_second * seconds)
             step = Step(now, now + seconds, budget, self._decode_tokens(seconds))
-            fits = self._compute_running(step)
+            self._compute_running(step)
             self._end_requests(step.end)
-            if fits:
-                self._admit(step)
+            self._admit(step)
             self.metrics.record_step(step.computed, step.decoded, step.decode, seconds)
         self.publish()
 
@@ -119,20 +118,18 @@ class Scheduler:
         self._decode_carry = exact % 1
         return int(exact)
 
-    def _compute_running(self, step: Step) -> bool:
-        """Serve the running requests in order; False when one had to be preempted."""
-        index, preemptions = 0, False
+    def _compute_running(self, step: Step) -> None:
+        """Serve the running requests in order, preempting from the end where blocks run out."""
+        index = 0
         while index < len(self.running):
             request = self.running[index]
             tokens = step.share_of(request)
             while not self.cache.extend(request, request.computed_tokens + tokens):
-                preemptions = True
                 self._preempt(step.end)
                 if index == len(self.running):
-                    return False  # the last to come was this request itself
+                    return  # the last to come was this request itself
             self._account(request, tokens, step)
             index += 1
-        return not preemptions
 
     def _admit(self, step: Step) -> None:
         while self.waiting and len(self.running) < self.max_num_seqs and step.budget > 0:
