@@ -59,7 +59,7 @@ class Claims:
     """``kv_cache_size_tokens / block_size``, which is never summed over engines."""
     configured_blocks: int | None = None
     counted_over: tuple[int, ...] = (1,)
-    """Over how many engines the label may be summed, likeliest first."""
+    """Over how many engines the label may be summed, likeliest first; 1 = it is this engine's."""
     dialect: Dialect = Dialect.NULL_FREE
 
 
@@ -79,35 +79,40 @@ class Pool:
     @property
     def blocks(self) -> int | None:
         """Blocks that can be used."""
-        if self.denominator is None:
+        if self.denominator is None or self._undecided:
             return None
-        sure = self.null_counted is True and self.claims is not None
-        return self.denominator - (1 if sure and _counts_null(self.claims) else 0)
+        return self.denominator - (1 if self.null_counted and _counts_null(self.claims) else 0)
 
     def used(self, usage: float) -> int | None:
         """Blocks in use at *usage*; None when the ratio does not fit this pool."""
-        if self.denominator is None:
+        if self.denominator is None or self._undecided:
             return None
-        if not _whole(usage * self.denominator) and not _coarse(usage):
+        if not _whole(usage, self.denominator) and not _coarse(usage):
             return None
         return max(0, round(usage * self.denominator) - (1 if self.null_counted else 0))
+
+    @property
+    def _undecided(self) -> bool:
+        """Whether both V1 conventions are still possible: an idle moment will tell."""
+        return self.null_counted is None and _counts_null(self.claims)
 
 
 def update(pool: Pool, claims: Claims, usage: float, idle: bool) -> Pool:
     """Return what is known after one more reading of *usage* (0..1) beside *claims*."""
     if claims != pool.claims:
         pool = Pool(claims=claims)
-    fits = pool.denominator is not None and _whole(usage * pool.denominator)
+    fits = pool.denominator is not None and _whole(usage, pool.denominator)
     if not (pool.proven and fits):
         pool = _prove(pool, claims, usage)
     return _learn_null(pool, claims, usage, idle)
 
 
 def _prove(pool: Pool, claims: Claims, usage: float) -> Pool:
-    candidates = list(_candidates(claims))
+    candidates = _candidates(claims)
     telling = 0.0 < usage < 1.0
     for denominator, null_counted in candidates:
-        if telling and _whole(usage * denominator):
+        # A simple ratio such as 1/2 fits many sizes: those before it must have fitted too.
+        if telling and _whole(usage, denominator) and denominator % pool.recovering == 0:
             return replace(pool, denominator=denominator, null_counted=null_counted, proven=True)
     if telling and not _coarse(usage):
         return _recover(pool, claims, usage)
@@ -121,7 +126,7 @@ def _candidates(claims: Claims) -> list[tuple[int, bool | None]]:
     """Denominators worth trying, likeliest first, and whether they count the null block."""
     label = claims.label_blocks
     shares = [label // engines for engines in claims.counted_over] if label else []
-    sizes = [claims.configured_blocks, claims.token_blocks, *shares, label]
+    sizes = [claims.configured_blocks, claims.token_blocks, *shares]
     known = [size for size in sizes if size is not None and size > 1]
     conventions = _CONVENTIONS[claims.dialect]
     return [(size - less, counted) for less, counted in conventions for size in known]
@@ -149,11 +154,14 @@ def _recover(pool: Pool, claims: Claims, usage: float) -> Pool:
 
 
 def _learn_null(pool: Pool, claims: Claims, usage: float, idle: bool) -> Pool:
-    """Outside vLLM's own conventions, the first idle reading of exactly 1 block is the null block.
+    """Where names do not tell, the first idle reading of exactly 1 block is the null block.
 
-    A reading of 0 settles for ever that it is not counted.
+    A reading of 0 settles that it is not counted, except that a gauge which counts it also reads 0
+    before the engine's first step.
     """
-    if pool.denominator is None or pool.null_counted is False or _counts_null(claims):
+    if pool.denominator is None or pool.null_counted is False:
+        return pool
+    if pool.null_counted and _counts_null(claims):
         return pool
     count = round(usage * pool.denominator)
     if count == 0:
@@ -167,8 +175,10 @@ def _counts_null(claims: Claims | None) -> bool:
     return claims is not None and claims.dialect in (Dialect.NULL_COUNTED, Dialect.EITHER)
 
 
-def _whole(product: float) -> bool:
-    return abs(product - round(product)) < 1e-6
+def _whole(usage: float, denominator: int) -> bool:
+    """Whether *usage* is a fraction of *denominator*, and of no other one next to it."""
+    product = usage * denominator
+    return abs(product - round(product)) < min(1e-6, 0.1 / denominator)
 
 
 def _coarse(usage: float) -> bool:

@@ -83,7 +83,7 @@ def layout(series: Sequence[Series], configured_blocks: int | None = None) -> La
     counted = _counted_over([name for name, _ in ranked])
     return Layout(
         tuple(
-            _engine(name, one, info.get(name, info.get("0", {})), counted, configured_blocks)
+            _engine(name, one, info.get(name, info.get("0", {})), counted[name], configured_blocks)
             for name, one in ranked[:MAX_ENGINES]
         ),
         _process(process),
@@ -91,15 +91,20 @@ def layout(series: Sequence[Series], configured_blocks: int | None = None) -> La
     )
 
 
-def _counted_over(engines: Sequence[str]) -> tuple[int, ...]:
-    """Over how many engines the pool label may be summed, likeliest first.
+def _counted_over(engines: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Over how many engines the pool label of each may be summed, likeliest first.
 
     All ranks up to the highest one (before 0.10 only the last one shows), or those on the page.
     """
-    highest = max(
-        (_rank(name)[0] for name in engines if name.isascii() and name.isdecimal()), default=0
-    )
-    return tuple(dict.fromkeys((highest + 1, len(engines))))
+    servers: dict[str, list[str]] = {}
+    for engine in engines:
+        replica, _, rank = engine.rpartition("/")
+        servers.setdefault(replica, []).append(rank)
+    over = {
+        replica: tuple(dict.fromkeys((max(map(_number, ranks)) + 1, len(ranks))))
+        for replica, ranks in servers.items()
+    }
+    return {engine: over[engine.rpartition("/")[0]] for engine in engines}
 
 
 def _process(found: Mapping[str, list[int]]) -> Positions:
@@ -230,4 +235,8 @@ def _engine_of(labels: Mapping[str, str]) -> str:
 
 
 def _rank(engine: str) -> tuple[int, str]:
-    return (int(engine) if engine.isascii() and engine.isdecimal() else MAX_ENGINES, engine)
+    return (_number(engine), engine) if engine.isdecimal() else (MAX_ENGINES, engine)
+
+
+def _number(rank: str) -> int:
+    return int(rank) if rank.isascii() and rank.isdecimal() else 0

@@ -85,6 +85,8 @@ FIELDS: Mapping[str, Source] = {
     ),
 }
 _CONNECTOR_ONLY = (
+    "hisparse_host_cache_usage_perc",
+    "kv_offload_cpu_cache_usage_perc",
     "kv_offload_total_bytes_total",
     "nixl_num_kv_expired_reqs_total",
     "num_requests_kv_fetch_by_stage",
