@@ -68,7 +68,7 @@ def slope_error(job: Job) -> SlopeError:
             ratios.append(now.free_slope_per_second / true)
             low, high = now.free_slope_low_per_second, now.free_slope_high_per_second
             inside.append(low is not None and high is not None and low <= true <= high)
-    return SlopeError(scenario_of(job).name, tuple(ratios), float(np.mean(inside or [0.0])))
+    return SlopeError(scenario_of(job).name, tuple(ratios), sum(inside) / max(1, len(inside)))
 
 
 def recordings() -> Iterable[tuple[str, EngineReport]]:

@@ -1,4 +1,4 @@
-"""What kind of leak a trace has, told from its truth: how fast, and whether the engine ever rests."""
+"""What kind of leak a trace has, told from its truth: how fast, and whether the engine rests."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def leak_rate(trace: Trace) -> float:
     time, lost, pool = trace["time"], trace["lost"], float(np.nanmax(trace["pool"]))
     after = (time >= onset) & (time <= onset + 12 * HOUR)
     peak = int(np.argmax(lost[after]))
-    hours = max(1.0, (time[after][peak] - onset) / HOUR)
-    return float(lost[after][peak]) / pool * 100 / hours
+    hours = max(1.0, float(time[after][peak] - onset) / HOUR)
+    return float(lost[after][peak] / pool * 100 / hours)
 
 
 def regime(trace: Trace) -> str:
