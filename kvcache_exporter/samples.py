@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import groupby
 from types import MappingProxyType
 
@@ -46,12 +47,7 @@ class Parser:
     """
 
     def __init__(self, names: Iterable[str], plain: Iterable[str] = ()) -> None:
-        own = _alternatives([name.encode() for name in names])
-        others = _alternatives([name.encode() for name in plain])
-        self._dialects = tuple(
-            (b"\n" + prefix, _lines(prefix + own + b"|" + others)) for prefix in _PREFIXES
-        )
-        self._plain = _lines(others)
+        self._dialects, self._plain = _expressions(frozenset(names), frozenset(plain))
         self._known: dict[bytes, Series] = {}
 
     def parse(self, body: bytes) -> list[Sample] | Problem:
@@ -186,6 +182,17 @@ def _malformed(line: bytes, error: ValueError) -> Problem:
 def _show(raw: bytes) -> str:
     text = raw[:80].decode("utf-8", "replace")
     return repr(_CONTROL.sub(" ", text)) + ("..." if len(raw) > 80 else "")
+
+
+@lru_cache(maxsize=8)
+def _expressions(
+    names: frozenset[str], plain: frozenset[str]
+) -> tuple[tuple[tuple[bytes, re.Pattern[bytes]], ...], re.Pattern[bytes]]:
+    """Build the filters once for all targets: it takes as long as fifty scrapes."""
+    own = _alternatives([name.encode() for name in names])
+    others = _alternatives([name.encode() for name in plain])
+    dialects = ((b"\n" + prefix, _lines(prefix + own + b"|" + others)) for prefix in _PREFIXES)
+    return tuple(dialects), _lines(others)
 
 
 def _lines(names: bytes) -> re.Pattern[bytes]:
