@@ -1,0 +1,86 @@
+"""``python -m benchmarks.detection``: every detector on every suite; writes docs/detection.md.
+
+Named scenarios and development draws may be looked at while working; held-out draws are run here
+and nowhere else. Traces are kept in .cache/detection, so that a second run is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from benchmarks.detection import hit_ratio, judged, page_path, picture, report
+from benchmarks.detection.detectors import all_detectors
+from benchmarks.detection.dev import random_jobs, tell_summary
+from benchmarks.detection.hit_ratio import FAULTY, HEALTHY
+from benchmarks.detection.leaks import Constant
+from benchmarks.detection.random_suite import HELD_OUT_SEEDS
+from benchmarks.detection.runner import PROCESSES, Job, score_jobs, with_progress
+from benchmarks.detection.score import Outcome, summarise
+from benchmarks.detection.suites import named
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "detection.md"
+PICTURE = ROOT / "docs" / "images" / "detection.svg"
+NAMED_SEED = 1
+SLOPE_SCENARIOS = ("steady, busy", "diurnal, never idle", "load ramp", "load falls", "random walk")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--held-out", type=int, default=200, help="held-out traces, half leaking")
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    args = parser.parse_args()
+    known = all_detectors()
+    names = {key: one.name for key, one in known.items()}
+    suites: dict[str, list[Job]] = {
+        "named": [(name, NAMED_SEED) for name in named()],
+        "held-out": random_jobs(HELD_OUT_SEEDS, 0, args.held_out),
+    }
+    tables, outcomes = {}, {}
+    for suite, jobs in suites.items():
+        print(f"{suite}: {len(jobs)} traces, {len(known)} detectors")
+        outcomes[suite] = score_jobs(jobs, list(known), args.processes)
+        tables[f"{suite} suite"] = report.detectors(names, outcomes[suite])
+        tables[f"{suite} regimes"] = report.regimes(outcomes[suite]["ours"])
+        for key, rows in outcomes[suite].items():
+            print(f"  {names[key]:40} {tell_summary(summarise(rows))}")
+    with ProcessPoolExecutor(args.processes) as pool:
+        tables["hit ratio"] = report.hit_ratio(
+            {
+                "development": _hit_ratio(pool, hit_ratio.DEVELOPMENT_SEEDS),
+                "held-out": _hit_ratio(pool, hit_ratio.HELD_OUT_SEEDS),
+            }
+        )
+        tables["slopes"] = report.slopes(pool.map(judged.slope_error, _slope_jobs()))
+    tables["recordings"] = report.recordings(judged.recordings())
+    size = judged.bytes_per_engine(suites["named"][:8])
+    tables["cost"] = f"One engine's history takes at most {size / 1024:.1f} KiB."
+    tables["page path"] = page_path.tell(page_path.load()).replace("\n", "  \n")
+    report.insert(PAGE, tables)
+    picture.draw(PICTURE, names, outcomes["held-out"])
+    print(f"wrote {PAGE} and {PICTURE}")
+
+
+def _hit_ratio(pool: ProcessPoolExecutor, seeds: range) -> list[Outcome]:
+    jobs = [(made, seed) for made in range(len(HEALTHY + FAULTY)) for seed in seeds]
+    results = pool.map(_hit_ratio_outcome, jobs)
+    return list(with_progress(results, len(jobs), "weeks of hit ratio"))
+
+
+def _hit_ratio_outcome(job: tuple[int, int]) -> Outcome:
+    """By number, for scenarios hold functions that cannot be pickled."""
+    return judged.hit_ratio_outcome(((HEALTHY + FAULTY)[job[0]], job[1]))
+
+
+def _slope_jobs() -> list[Job]:
+    return [
+        (name, NAMED_SEED)
+        for name, made in named().items()
+        if isinstance(made.leak, Constant) and name.endswith(SLOPE_SCENARIOS)
+    ]
+
+
+if __name__ == "__main__":
+    main()
