@@ -1,7 +1,7 @@
-"""Write dashboards/*.json from boards/*.py, or say with --check whether they are up to date.
+"""Write dashboards/*.json from boards/, or say with --check whether they are up to date.
 
-`python -m grafana.build [--check]`; exit 1 when --check found a difference. A file in boards/ is
-a dashboard: it has a function `board(thresholds)`.
+`python -m grafana.build [--check]`; exit 1 when --check found a difference. A folder in
+boards/ is a dashboard.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ THRESHOLDS = HERE.parent / "alerting" / "thresholds.yml"
 def documents() -> dict[Path, str]:
     """Make the text of every dashboard, by the file it belongs in."""
     thresholds = yaml.safe_load(THRESHOLDS.read_text())
-    boards = sorted(path.stem for path in (HERE / "boards").glob("[!_]*.py"))
+    boards = sorted(path.parent.name for path in (HERE / "boards").glob("*/__init__.py"))
     made = (import_module(f"grafana.boards.{name}").board(thresholds) for name in boards)
     return {OUT / f"{one['uid']}.json": json.dumps(one, indent=1) + "\n" for one in made}
 

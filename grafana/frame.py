@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from grafana.looks import ORANGE, PURPLE, Json
 from grafana.panels import DATASOURCE
+from grafana.queries import ENGINE_KEY, JOB
+from grafana.variables import DATA_SOURCE
 
 SCHEMA_VERSION = 41
 TAG = "kvcache"
@@ -34,7 +36,7 @@ def dashboard(
         "time": {"from": "now-6h", "to": "now"},
         "links": [_dropdown()],
         "annotations": {"list": [_builtin(), *_annotations(variables)]},
-        "templating": {"list": [_datasource(), *variables]},
+        "templating": {"list": [DATA_SOURCE, *variables]},
         "panels": _placed(sections),
     }
 
@@ -44,45 +46,9 @@ def section(title: str, *panels: Json, collapsed: bool = False) -> Json:
     return {"type": "row", "title": title, "collapsed": collapsed, "panels": list(panels)}
 
 
-def variable(
-    name: str, label: str, query: str, *, many: bool = True, all_value: str = ".+"
-) -> Json:
-    """Let people choose from the values a label has in the time range."""
-    everything = {"text": "All", "value": "$__all"}
-    return {
-        "type": "query",
-        "name": name,
-        "label": label,
-        "datasource": DATASOURCE,
-        "query": {
-            "query": f"label_values({query}, {name if name != 'gpu' else 'uuid'})",
-            "refId": name,
-        },
-        "refresh": 2,
-        "sort": 1,
-        "multi": many,
-        "includeAll": many,
-        "allValue": all_value if many else None,
-        "current": everything if many else {},
-        "hide": 0,
-    }
-
-
 def engine_link(where: str) -> list[Json]:
     """Lead from a row (`data.fields`) or a series (`field.labels`) to its engine."""
     return [{"title": "Open this engine", "url": ENGINE_LINK % (where, where)}]
-
-
-def _datasource() -> Json:
-    return {
-        "type": "datasource",
-        "name": "datasource",
-        "label": "Data source",
-        "query": "prometheus",
-        "refresh": 1,
-        "current": {},
-        "hide": 0,
-    }
 
 
 def _dropdown() -> Json:
@@ -112,18 +78,22 @@ def _builtin() -> Json:
 def _annotations(variables: Sequence[Json]) -> list[Json]:
     """Mark alerts and restarts, of the chosen targets where there is a choice."""
     choice = 'target=~"$target"' if any(v["name"] == "target" for v in variables) else ""
-    alerts = ", ".join(filter(None, ('alertname=~"KVCache.*"', 'alertstate="firing"', choice)))
-    found = ", ".join(filter(None, ('job=~"$job"', 'finding="restart"', choice)))
+    alerts = ", ".join(
+        filter(
+            None, ('alertname=~"KVCache.*"', 'alertstate="firing"', 'cluster=~"$cluster"', choice)
+        )
+    )
+    found = ", ".join(filter(None, (JOB, 'finding="restart"', choice)))
     return [
         _annotation(
             "Alerts",
-            f"max by (alertname, severity, target, engine) (ALERTS{{{alerts}}})",
+            f"max by (alertname, severity, {ENGINE_KEY}) (ALERTS{{{alerts}}})",
             ORANGE,
             "{{alertname}} ({{severity}})",
         ),
         _annotation(
             "Restarts",
-            f"max by (target, engine) (kvcache_finding{{{found}}}) == 1",
+            f"max by ({ENGINE_KEY}) (kvcache_finding{{{found}}}) == 1",
             PURPLE,
             "Engine restarted",
         ),

@@ -14,26 +14,27 @@ Json = dict[str, Any]
 BLUE = "#5794F2"
 SKY = "#8AB8FF"
 ORANGE = "#FF9830"
-VERMILION = "#E02F44"
+VERMILION = "#F2495C"
 YELLOW = "#F2CC0C"
 PURPLE = "#B877D9"
 PINK = "#FF85C0"
 GREY = "#8E8E8E"
+STEEL = "#9FA7B3"
 DIM = "#4A4D55"
 
 STATE_LOOKS = {
     State.NO_DATA: ("No data", GREY),
     State.UNTRUSTED: ("Untrusted", PURPLE),
     State.STALE: ("Frozen gauges", PINK),
-    State.PAUSED: ("Paused", DIM),
-    State.STALLED: ("Stalled", "#C4162A"),
+    State.PAUSED: ("Paused", STEEL),
+    State.STALLED: ("Stalled", "#D44FD4"),
     State.PREEMPTION_STORM: ("Preemption storm", "#FADE2A"),
     State.SATURATED: ("Saturated", SKY),
     State.HELD_IDLE: ("Held at idle", YELLOW),
     State.LEAK_SUSPECT: ("Leak suspected", ORANGE),
     State.LEAK: ("Leak", VERMILION),
     State.OK: ("OK", BLUE),
-    State.UNKNOWN: ("Not known yet", DIM),
+    State.UNKNOWN: ("Not known yet", "#7B8087"),
 }
 
 
@@ -71,6 +72,7 @@ PLAIN = steps(BLUE)
 BAD_ABOVE_0 = steps(BLUE, (1, VERMILION))
 NONE = words({0: ("none", BLUE)})
 YES_NO = words({0: ("no", DIM), 1: ("yes", ORANGE)})
+FOUND = words({1: ("found", ORANGE)})
 UP_DOWN = words({0: ("down", VERMILION), 1: ("up", BLUE)})
 
 

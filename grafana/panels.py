@@ -11,6 +11,10 @@ from grafana.queries import Query
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _LEGEND = {"displayMode": "table", "placement": "bottom", "showLegend": True}
 _TOOLTIP = {"mode": "multi", "sort": "desc"}
+_EMPTY_CELL = {
+    "matcher": {"id": "byRegexp", "options": "/.*/"},
+    "properties": [{"id": "noValue", "value": "–"}],
+}
 
 
 def panel(
@@ -72,12 +76,13 @@ def lines(title: str, description: str, *queries: Query, unit: str, **more: Any)
         "pointSize": 4,
         "spanNulls": False,
         "axisSoftMin": 0,
+        "axisSoftMax": more["limits"]["steps"][-1]["value"] if "limits" in more else None,
         "axisLabel": more.pop("axis", ""),
         "thresholdsStyle": {"mode": "dashed" if "limits" in more else "off"},
         "stacking": {"mode": "normal" if more.pop("stacked", False) else "none", "group": "A"},
     }
     legend = _LEGEND | {"calcs": more.pop("calcs", ["lastNotNull", "max"])}
-    more = {"size": (12, 9), "color": {"mode": "palette-classic-by-name"}} | more
+    more = {"size": (12, 9), "color": {"mode": "palette-classic"}} | more
     if "limits" in more:
         more["thresholds"] = more.pop("limits")
     options = {"legend": legend, "tooltip": _TOOLTIP}
@@ -127,8 +132,9 @@ def table(
         {"id": "organize", "options": organize},
         {"id": "limit", "options": {"limitField": more.pop("limit", 200)}},
     )
-    custom = {"align": "auto", "filterable": True, "cellOptions": {"type": "auto"}}
-    more = {"unit": "none", "no_value": "–"} | more
+    custom = {"align": "auto", "cellOptions": {"type": "auto"}}
+    more = {"unit": "none"} | more
+    more["overrides"] = (_EMPTY_CELL, *more.get("overrides", ()))
     return panel(
         "table",
         title,
@@ -145,6 +151,18 @@ def by_name(name: str, **properties: Any) -> Json:
     """Override fields of the series or column called *name*; `custom__x` means `custom.x`."""
     listed = [{"id": k.replace("__", "."), "value": v} for k, v in properties.items()]
     return {"matcher": {"id": "byName", "options": name}, "properties": listed}
+
+
+def coloured(column: str, **properties: Any) -> Json:
+    """Override a column and write its values in the colour they stand for."""
+    return by_name(column, custom__cellOptions={"type": "color-text"}, **properties)
+
+
+def by_pattern(pattern: str, **properties: Any) -> Json:
+    """Override fields whose names match *pattern*."""
+    return by_name(f"/{pattern}/", **properties) | {
+        "matcher": {"id": "byRegexp", "options": f"/{pattern}/"}
+    }
 
 
 def painted(name: str, colour: str, *, dashed: bool = False, **properties: Any) -> Json:

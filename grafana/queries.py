@@ -9,11 +9,16 @@ from dataclasses import dataclass
 
 from kvcache_exporter.model import State
 
-FLEET = 'job=~"$job", namespace=~"$namespace", target=~"$target"'
-ENGINE = 'job=~"$job", target="$target", engine="$engine"'
-TARGET = 'job=~"$job", target="$target"'
-JOB = 'job=~"$job"'
-_OTHER_MODEL = 'kvcache_engine_info{job=~"$job", model_name!~"$model_name"}'
+JOB = 'job=~"$job", cluster=~"$cluster"'
+FLEET = f'{JOB}, namespace=~"$namespace", target=~"$target"'
+TARGET = f'{JOB}, target="$target"'
+ENGINE = f'{TARGET}, engine="$engine"'
+GPUS = f'{JOB}, uuid=~"$gpu"'
+EXPORTERS = f'{JOB}, instance=~"$instance"'
+TARGET_KEY = "cluster, target"
+ENGINE_KEY = "cluster, target, engine"
+ENGINE_LEGEND = "{{target}} {{engine}} {{cluster}}"
+_OTHER_MODEL = f'kvcache_engine_info{{{JOB}, model_name!~"$model_name"}}'
 NOT_OK = 'state!~"ok|unknown"'
 
 
@@ -37,17 +42,17 @@ def now(expr: str, legend: str = "") -> Query:
     return Query(expr, legend, instant=True)
 
 
-def fleet(metric: str, matchers: str = "", by: str = "target, engine") -> str:
+def fleet(metric: str, matchers: str = "", *extra: str) -> str:
     """Select engines by the variables; one that is down names no model and stays in every choice.
 
     That is why other models are taken away instead of the chosen one being joined.
     """
-    return f"(max by ({by}) ({_select(metric, FLEET, matchers)}) {_of_model('target, engine')})"
+    return _of_model(ENGINE_KEY, metric, matchers, extra)
 
 
-def fleet_targets(metric: str, matchers: str = "", by: str = "target") -> str:
+def fleet_targets(metric: str, matchers: str = "", *extra: str) -> str:
     """Select targets as `fleet` selects engines."""
-    return f"(max by ({by}) ({_select(metric, FLEET, matchers)}) {_of_model('target')})"
+    return _of_model(TARGET_KEY, metric, matchers, extra)
 
 
 def engine(metric: str, matchers: str = "", by: str = "") -> str:
@@ -60,33 +65,50 @@ def target(metric: str, matchers: str = "", by: str = "") -> str:
     return f"max{_by(by)}({_select(metric, TARGET, matchers)})"
 
 
-def worst(expr: str, count: int = 10) -> str:
-    """Keep the engines that were highest in the range: the same ones at every step.
+def gpu(metric: str) -> str:
+    """Select GPUs by the variables."""
+    return f"max by (uuid) ({_select(metric, GPUS)})"
+
+
+def gpu_source(metric: str) -> str:
+    """Select the GPU sources of all exporters."""
+    return _select(metric, JOB)
+
+
+def exporter(metric: str) -> str:
+    """Select exporters by the variables."""
+    return _select(metric, EXPORTERS)
+
+
+def worst(expr: str, key: str = ENGINE_KEY, count: int = 5) -> str:
+    """Keep what was highest in the range by *key*: the same engines or GPUs at every step.
 
     A bare topk() chooses anew at each step and draws a hundred broken lines.
     """
-    return f"({expr}) and on (target, engine) {_highest(expr, count)}"
+    return f"({expr}) and on ({key}) {_highest(expr, count)}"
 
 
 def in_trouble(expr: str) -> str:
     """Keep the engines that have a state to look at now."""
     verdict = _select("kvcache_verdict", FLEET, NOT_OK)
-    return f"({expr}) and on (target, engine) ({verdict} == 1)"
+    return f"({expr}) and on ({ENGINE_KEY}) ({verdict} == 1)"
 
 
-def state_code(selector: str, by: str = "target, engine") -> str:
+def state_code(selector: str) -> str:
     """Turn the one-hot verdict into one number, the place of the state in the list of states.
 
-    `looks.states_by_code` turns it into words again.
+    `looks.states_by_code` turns it into words again. Where two exporters disagree, the state
+    that is tested first wins.
     """
-    terms = (f'{code} * kvcache_verdict{{{selector}, state="{s}"}}' for code, s in enumerate(State))
-    return f"sum by ({by}) (max by ({by}, state) ({' or '.join(terms)}))"
+    verdicts = (_select("kvcache_verdict", selector, _state(state)) for state in State)
+    terms = (f"{code} * ({verdict} == 1)" for code, verdict in enumerate(verdicts))
+    return f"min by ({ENGINE_KEY}) ({' or '.join(terms)})"
 
 
 def least_often_ok(expr: str, count: int = 20) -> str:
     """Keep the engines that had something else to say for most of the range."""
     troubled = f"(1 - {fleet('kvcache_verdict', _state(State.OK))})"
-    return f"{expr} and on (target, engine) {_highest(troubled, count)}"
+    return f"{expr} and on ({ENGINE_KEY}) {_highest(troubled, count)}"
 
 
 def engine_gpus(metric: str) -> str:
@@ -107,9 +129,14 @@ def _select(metric: str, selector: str, matchers: str = "") -> str:
     return f"{metric}{{{', '.join(filter(None, (selector, matchers)))}}}"
 
 
-def _of_model(labels: str) -> str:
-    return f"unless on ({labels}) {_OTHER_MODEL}"
+def _of_model(key: str, metric: str, matchers: str, extra: tuple[str, ...]) -> str:
+    chosen = f"max by ({', '.join((key, *extra))}) ({_select(metric, FLEET, matchers)})"
+    return f"({chosen} unless on ({key}) {_OTHER_MODEL})"
 
 
 def _by(labels: str) -> str:
     return f" by ({labels}) " if labels else " "
+
+
+FLEET_USAGE = f"{fleet('kvcache_used_blocks')} / {fleet('kvcache_pool_blocks')}"
+"""Share of its pool that each engine uses."""

@@ -1,1 +1,1 @@
-"""A file here is a dashboard: it has a function `board(thresholds)`."""
+"""A folder here is a dashboard with a function `board(thresholds)`; a file in it is a section."""

@@ -1,0 +1,81 @@
+"""What is outside the pool."""
+
+from __future__ import annotations
+
+from grafana import frame
+from grafana.looks import (
+    BLUE,
+    PURPLE,
+    STEEL,
+    Json,
+)
+from grafana.panels import by_pattern, limit, lines, painted, table
+from grafana.queries import (
+    ENGINE,
+    ENGINE_KEY,
+    Query,
+    engine,
+    engine_gpus,
+    rows,
+    target,
+)
+
+
+def section(_: Json) -> Json:
+    """Make this part of the dashboard."""
+    return frame.section(
+        "Beside the pool",
+        lines(
+            "GPU memory of this engine",
+            "As the driver sees it, summed over the GPUs of this engine. It stays flat while "
+            "blocks leak: that is the blind spot.",
+            Query(engine_gpus("kvcache_gpu_memory_total_bytes"), "Total"),
+            Query(engine_gpus("kvcache_gpu_memory_used_bytes"), "Used"),
+            Query(engine_gpus("kvcache_gpu_memory_reserved_bytes"), "Reserved"),
+            Query(engine_gpus("kvcache_gpu_memory_free_bytes"), "Free"),
+            unit="bytes",
+            no_value="GPU of this engine not known",
+            size=(12, 9),
+            overrides=(
+                limit("Total"),
+                painted("Used", BLUE),
+                painted("Reserved", PURPLE),
+                painted("Free", STEEL),
+            ),
+        ),
+        lines(
+            "Scrape of the target",
+            "How long the target takes to answer. A gap is a time without an answer.",
+            Query(target("kvcache_target_scrape_duration_seconds"), "Duration"),
+            unit="s",
+            size=(12, 9),
+            overrides=(painted("Duration", BLUE),),
+        ),
+        table(
+            "What this engine is",
+            "From vLLM's own page and its /version.",
+            rows(f"kvcache_engine_info{{{ENGINE}}}"),
+            rows(engine("kvcache_pool_blocks", by=ENGINE_KEY)),
+            rows(engine("kvcache_pool_tokens", by=ENGINE_KEY)),
+            rows(engine("kvcache_pool_bytes", by=ENGINE_KEY)),
+            rows(engine("kvcache_used_bytes", by=ENGINE_KEY)),
+            columns={
+                "target": "Target",
+                "engine": "Engine",
+                "model_name": "Model",
+                "vllm_version": "vLLM",
+                "block_size": "Tokens / block",
+                "cache_dtype": "Cache type",
+                "prefix_caching": "Prefix caching",
+                "naming": "Naming",
+                "Value #B": "Pool blocks",
+                "Value #C": "Pool tokens",
+                "Value #D": "Pool size",
+                "Value #E": "Used size",
+            },
+            hidden=("Value #A", "__name__", "job", "instance"),
+            unit="locale",
+            size=(24, 4),
+            overrides=(by_pattern("size$", unit="bytes"),),
+        ),
+    )

@@ -1,0 +1,49 @@
+"""The engines that lose most."""
+
+from __future__ import annotations
+
+from grafana import frame
+from grafana.looks import (
+    Json,
+)
+from grafana.panels import lines
+from grafana.queries import (
+    ENGINE_LEGEND,
+    Query,
+    fleet,
+    worst,
+)
+
+
+def section(_: Json) -> Json:
+    """Make this part of the dashboard."""
+    return frame.section(
+        "Is it a leak",
+        lines(
+            "Blocks proven to be owned by nobody",
+            "Lower bound of orphaned blocks, the 5 highest engines. Above zero is proof, not an "
+            "estimate.",
+            Query(worst(f"{fleet('kvcache_orphaned_blocks_low')}"), ENGINE_LEGEND),
+            unit="locale",
+            size=(8, 11),
+        ),
+        lines(
+            "Free blocks lost per hour",
+            "Load-independent loss of free blocks, the 5 highest engines. A flat line at zero is "
+            "what a healthy engine shows, however busy it is.",
+            Query(worst(f"-3600 * {fleet('kvcache_free_blocks_slope_per_second')}"), ENGINE_LEGEND),
+            unit="locale",
+            size=(8, 11),
+        ),
+        lines(
+            "Used blocks at the last idle moment",
+            "Idle floor as a share of the pool, the 5 highest engines. What is used while nobody "
+            "runs or waits is held by nobody, or by a transfer that may still end.",
+            Query(
+                worst(f"{fleet('kvcache_idle_floor_blocks')} / {fleet('kvcache_pool_blocks')}"),
+                ENGINE_LEGEND,
+            ),
+            unit="percentunit",
+            size=(8, 11),
+        ),
+    )
