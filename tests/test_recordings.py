@@ -16,7 +16,6 @@ import pytest
 import trim_recordings
 
 from kvcache_exporter import recording
-from kvcache_exporter.engines import vllm
 from kvcache_exporter.follow import Follower
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import EngineReading, Target
