@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -71,7 +72,7 @@ class GpuMemory:
 
 
 class HostGpus:
-    """Reads the sources one after the other in a thread that nobody waits for at exit."""
+    """Reads the sources at once, each in a thread that nobody waits for at exit."""
 
     def __init__(self, sources: Sequence[Source], proc: Path = Path("/proc")) -> None:
         self._sources = tuple(sources)
@@ -79,15 +80,16 @@ class HostGpus:
 
     async def read(self, targets: Sequence[Target], now: float) -> GpuState:
         """Read everything once; *now* is Unix seconds on the pipeline's clock."""
-        return await in_daemon_thread(lambda: self._read(targets, now))
+        reads = (in_daemon_thread(partial(source.read, now)) for source in self._sources)
+        readings = tuple(await asyncio.gather(*reads))
+        return await in_daemon_thread(partial(self._join, readings, targets))
 
     def close(self) -> None:
         """Let go of the sources."""
         for source in self._sources:
             source.close()
 
-    def _read(self, targets: Sequence[Target], now: float) -> GpuState:
-        readings = tuple(source.read(now) for source in self._sources)
+    def _join(self, readings: tuple[GpuSourceReading, ...], targets: Sequence[Target]) -> GpuState:
         gpus = one_view(readings).gpus
         host = HostProcesses()
         if gpus:

@@ -64,8 +64,8 @@ def socket_inodes(root: Path, pid: int) -> frozenset[int] | None:
     """Inodes of the sockets a process holds; None when we may not look."""
     try:
         descriptors = list((root / str(pid) / "fd").iterdir())
-    except FileNotFoundError:
-        return frozenset()
+    except (FileNotFoundError, ProcessLookupError):
+        return frozenset()  # it has ended meanwhile
     except OSError:
         return None
     found = (re.fullmatch(r"socket:\[(\d+)\]", link) for link in _links(descriptors))
@@ -74,14 +74,8 @@ def socket_inodes(root: Path, pid: int) -> frozenset[int] | None:
 
 def listeners(root: Path) -> list[Listener]:
     """Return every listening TCP socket of our network namespace."""
-    rows = (row for name in ("tcp", "tcp6") for row in _lines(root / "net" / name)[1:])
-    fields = (row.split() for row in rows)
-    return [
-        Listener(_address(at), int(port, 16), int(field[9]))
-        for field in fields
-        if len(field) > 9 and field[3] == LISTEN
-        for at, _, port in [field[1].partition(":")]
-    ]
+    rows = [row.split() for name in ("tcp", "tcp6") for row in _lines(root / "net" / name)[1:]]
+    return [_listener(row) for row in rows if len(row) > 9 and row[3] == LISTEN]
 
 
 def own_addresses(root: Path) -> set[Address]:
@@ -122,6 +116,11 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:
         return []
+
+
+def _listener(row: list[str]) -> Listener:
+    address, _, port = row[1].partition(":")
+    return Listener(_address(address), int(port, 16), int(row[9]))
 
 
 def _address(digits: str) -> Address:
