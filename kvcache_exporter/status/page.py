@@ -53,8 +53,10 @@ def status_page(snapshot: Snapshot) -> str:
     )
 
 
-def _rank(one: EngineStatus) -> tuple[int, str, str]:
-    return _TROUBLE.index(one.judgement.state), one.target, one.engine
+def _rank(one: EngineStatus) -> tuple[int, bool, str, str]:
+    judgement = one.judgement
+    quiet = not judgement.findings and not judgement.leak_active
+    return _TROUBLE.index(judgement.state), quiet, one.target, one.engine
 
 
 def _counts(engines: Iterable[EngineStatus]) -> dict[State, int]:
