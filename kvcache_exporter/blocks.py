@@ -1,75 +1,186 @@
-"""15-minute blocks: what is kept of the scrapes once they have left the short window."""
+"""History blocks: what is kept of the scrapes once they have left the short window.
+
+A block covers ten minutes; once it is twelve hours old, six of them are merged into an hour. Within
+ten minutes requests come and go often enough that the residuals of neighbouring blocks are
+uncorrelated (measured lag-1 correlation between -0.1 and 0.1), so that a block is one observation.
+"""
 
 from __future__ import annotations
 
-from kvcache_exporter.model import EngineReading
-from kvcache_exporter.table import NAN
+import math
 
-BLOCK_COLUMNS = (
+from kvcache_exporter.model import EngineReading
+from kvcache_exporter.table import NAN, Table
+
+TREND_COLUMNS = (
     "end",  # seconds since the history's origin
-    "scrapes",
+    "scrapes",  # 0 where the block is no evidence (stalled, or too few scrapes)
     "used",  # mean used blocks
-    "running",  # mean
-    "waiting",  # mean
-    "size",  # blocks a running request needs on average
-    "low_used",  # lowest used blocks and the requests running then
-    "low_running",
-    "headroom",  # lowest (used - running): orphans cannot be more
-    "saturated",  # share of scrapes with more than 95 % used
-    "stalled",  # share of scrapes with running > 0 and no token progress
-    "szz",  # within-block sums of load z = running * size and of used
-    "szu",
-    "hits",  # prefix hit tokens in the block
-    "queries",
+    "running",  # mean requests running
+    "prompt_load",  # running times the prompt of a started request, in blocks
+    "output_load",  # running times the output of a finished request, in blocks
+    "finished_load",  # blocks of the requests that ended
+    "saturated",  # share of scrapes with nearly everything used
+    "headroom",  # least of used - running: orphans cannot be more
+    "hits",  # prefix-cache tokens found ...
+    "queries",  # ... and asked for
+)
+BLOCK_COLUMNS = (
+    *TREND_COLUMNS,
     "preemptions",
     "completions",
-    "aborts",  # estimated: first tokens - finished - running
-    "prompt_tokens",
     "generation_tokens",
-    "transfer_errors",
     "resident_bytes",  # at the end
 )
-COUNTERS = {
-    "hits": "prefix_hit_tokens",
-    "queries": "prefix_query_tokens",
-    "preemptions": "preemptions",
-    "completions": "completions",
-    "prompt_tokens": "prompt_tokens",
-    "generation_tokens": "generation_tokens",
-    "transfer_errors": "transfer_errors",
-}
+SUMMED = frozenset({"scrapes", "finished_load", "hits", "queries"})
+BLOCK_ROWS, HOUR_ROWS, MERGED = 72, 60, 6
+NEARLY_FULL = 0.95
+FEW_REQUESTS = 20
+"""Below this many requests in a block, the mean size of the block before counts in as well."""
+STALLED_SHARE = 0.2
+"""Above this share of scrapes with running requests and no token, a block is no evidence."""
+USUAL_BLOCK_SIZE = 16
+
+
+def new_tables() -> tuple[Table, Table]:
+    """Empty tables for the recent blocks and for the hours before them."""
+    return Table(BLOCK_COLUMNS, BLOCK_ROWS), Table(TREND_COLUMNS, HOUR_ROWS)
+
+
+def append_block(blocks: Table, hours: Table, row: list[float]) -> None:
+    """Add a block; the sixth that is about to go takes its five predecessors into an hour."""
+    if len(blocks) == BLOCK_ROWS and (blocks.total - BLOCK_ROWS) % MERGED == 0:
+        hours.append(_merge([blocks.row(i)[: len(TREND_COLUMNS)] for i in range(MERGED)]))
+    blocks.append(row)
+
+
+def trend_columns(blocks: Table, hours: Table) -> list[list[float]]:
+    """TREND_COLUMNS one by one, oldest row first, of all rows that are evidence."""
+    merged = -(blocks.total - len(blocks)) % MERGED
+    columns = [[*hours.column(name), *blocks.column(name)[merged:]] for name in TREND_COLUMNS]
+    kept = [count > 0 for count in columns[1]]
+    if all(kept):
+        return columns
+    return [[v for v, keep in zip(c, kept, strict=True) if keep] for c in columns]
+
+
+def _merge(rows: list[list[float]]) -> list[float]:
+    """One row for several: sums, the least headroom, means weighted by scrapes."""
+    rows = [row for row in rows if row[1] > 0] or rows
+    total = sum(row[1] for row in rows)
+    merged = []
+    for index, name in enumerate(TREND_COLUMNS):
+        values = [row[index] for row in rows]
+        if name in SUMMED:
+            merged.append(sum(values))
+        elif name == "headroom":
+            merged.append(min(values))
+        elif name == "end" or not total:
+            merged.append(sum(values) / len(values))
+        else:
+            merged.append(sum(row[index] * row[1] for row in rows) / total)
+    return merged
 
 
 class BlockBuilder:
     """Sums over the scrapes of the open block."""
 
-    def __init__(self, start: float) -> None:
+    __slots__ = (
+        "first",
+        "full",
+        "headroom",
+        "last",
+        "running",
+        "scrapes",
+        "sizes",
+        "stalled",
+        "start",
+        "used",
+    )  # fmt: skip
+
+    def __init__(self, start: float, first: EngineReading, sizes: tuple[float, float]) -> None:
         self.start = start
-        self.scrapes = 0
-        self.used = self.running = self.waiting = 0.0
-        self.first: EngineReading | None = None
-        self.last: EngineReading | None = None
+        self.first = self.last = first
+        """The readings that the block's counters count from, and to."""
+        self.sizes = sizes
+        """Blocks of a prompt and of an output in the block before, NAN = not known."""
+        self.scrapes = self.full = self.stalled = 0
+        self.used = self.running = 0.0
+        self.headroom = math.inf
 
     def add(self, reading: EngineReading) -> None:
-        """Take one scrape into the block."""
-        self.scrapes += 1
-        self.first = self.first or reading
+        """Take one scrape into the block; one without usage or running says nothing."""
+        used, running, last = reading.used_blocks, reading.running, self.last
         self.last = reading
-        self.used += reading.used_blocks or 0
-        self.running += reading.running or 0
-        self.waiting += reading.waiting or 0
+        if used is None or running is None:
+            return
+        self.scrapes += 1
+        self.used += used
+        self.running += running
+        if used - running < self.headroom:
+            self.headroom = used - running
+        if reading.pool_blocks and used > NEARLY_FULL * reading.pool_blocks:
+            self.full += 1
+        if (
+            running
+            and reading.generation_tokens is not None
+            and reading.generation_tokens == last.generation_tokens
+            and reading.prompt_tokens == last.prompt_tokens
+        ):
+            self.stalled += 1
 
-    def row(self, end: float) -> list[float]:
-        """The block as a row of BLOCK_COLUMNS."""
-        values = dict.fromkeys(BLOCK_COLUMNS, NAN)
-        count = max(1, self.scrapes)
-        values.update(end=end, scrapes=self.scrapes, used=self.used / count)
-        values.update(running=self.running / count, waiting=self.waiting / count)
-        for column, field in COUNTERS.items():
-            values[column] = _difference(self.first, self.last, field)
-        return list(values.values())
+    def row(self, end: float, expected_scrapes: float) -> list[float]:
+        """Row of BLOCK_COLUMNS; less than half of the expected scrapes are no evidence."""
+        count = self.scrapes
+        evidence = count and count >= expected_scrapes / 2 and self.stalled <= STALLED_SHARE * count
+        used, running = self.used / max(1, count), self.running / max(1, count)
+        self.sizes = self._sizes()
+        prompt, output = (0.0 if size != size else size for size in self.sizes)
+        return [
+            end,
+            count if evidence else 0.0,
+            used,
+            running,
+            running * prompt,
+            running * output,
+            self._finished(),
+            self.full / max(1, count),
+            self.headroom if count else NAN,
+            self._gained("prefix_hit_tokens"),
+            self._gained("prefix_query_tokens"),
+            self._gained("preemptions"),
+            self._gained("completions"),
+            self._gained("generation_tokens"),
+            self.last.resident_memory_bytes or NAN,
+        ]
+
+    def _sizes(self) -> tuple[float, float]:
+        prompt, output = self.sizes
+        block = self.last.block_size_tokens or USUAL_BLOCK_SIZE
+        return (
+            _size(self._gained("prompt_tokens") / block, self._gained("first_tokens"), prompt),
+            _size(
+                self._gained("finished_generation_tokens") / block,
+                self._gained("finished_requests"),
+                output,
+            ),
+        )
+
+    def _finished(self) -> float:
+        block = self.last.block_size_tokens or USUAL_BLOCK_SIZE
+        ended = self._gained("finished_prompt_tokens") + self._gained("finished_generation_tokens")
+        blocks = ended / block + self._gained("finished_requests")
+        return 0.0 if math.isnan(blocks) else blocks
+
+    def _gained(self, field: str) -> float:
+        before, after = getattr(self.first, field), getattr(self.last, field)
+        return NAN if before is None or after is None else float(after - before)
 
 
-def _difference(first: EngineReading | None, last: EngineReading | None, field: str) -> float:
-    before, after = getattr(first, field, None), getattr(last, field, None)
-    return NAN if before is None or after is None else float(after - before)
+def _size(total: float, count: float, before: float) -> float:
+    """Mean size in this block; fewer than FEW_REQUESTS are filled up with the size before."""
+    if math.isnan(total) or not count > 0:
+        return before
+    if count >= FEW_REQUESTS or math.isnan(before):
+        return total / count
+    return (total + before * (FEW_REQUESTS - count)) / FEW_REQUESTS

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from kvcache_exporter.blocks import BLOCK_COLUMNS, BlockBuilder
+import math
+from itertools import pairwise
+from operator import attrgetter
+from statistics import median
+
+from kvcache_exporter.blocks import BlockBuilder, append_block, new_tables
 from kvcache_exporter.growth import MemoryLog
+from kvcache_exporter.idle import IdleLog
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.marks import is_full, marks
 from kvcache_exporter.model import EngineReading, Observation, Problem
@@ -16,6 +22,8 @@ WATCHED = ("usage_ratio", "running", "waiting", "prompt_tokens", "generation_tok
            "completions", "preemptions", "http_requests", "resident_memory_bytes",
            "prefix_query_tokens", "steps", "first_tokens", "hit_ratio")  # fmt: skip
 """Readings whose last change is timed."""
+_recent = attrgetter("used_blocks", *RECENT[2:])
+_watched = attrgetter(*WATCHED)
 HITS = ("slot", "hits", "queries", "disturbed")
 """Prefix-cache tokens per quarter of an hour; slot = Unix seconds // 900; survives restarts.
 
@@ -31,8 +39,9 @@ FALLING = ("generation_tokens", "prompt_tokens", "finished_requests")
 class History:
     """Bounded memory of one engine.
 
-    ``recent`` (the last 32 scrapes) and ``cuts`` outlive a restart of the engine; ``blocks``
-    (a day of 15-minute rows) belong to the present epoch alone.
+    ``recent`` (the last 32 scrapes), ``hits`` and ``cuts`` outlive a restart of the engine;
+    ``blocks`` (half a day of ten-minute rows), ``hours`` (two and a half days before that),
+    ``idle`` and ``memory`` belong to the present epoch alone.
     """
 
     def __init__(self, settings: JudgeSettings) -> None:
@@ -48,12 +57,20 @@ class History:
         """The newest reading there ever was."""
         self.problems: tuple[Problem, ...] = ()
         self.recent = Table(RECENT, 32, "d")
-        self.blocks = Table(BLOCK_COLUMNS, 96)
         self.hits = Table(HITS, 298)
         self.cuts = Table(CUTS, 16, "d")
         self.changed: dict[str, float] = {}
         """Unix seconds at which each of WATCHED last changed (or was first seen)."""
+        self.memo: dict[str, tuple[object, object]] = {}
+        """Answers that hold until the next block closes, by who asked."""
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        self.epoch_start = self.time
+        self.epoch += 1
+        self.blocks, self.hours = new_tables()
         self.builder: BlockBuilder | None = None
+        self.idle = IdleLog()
         self.memory = MemoryLog()
         """GPU memory of the present epoch."""
 
@@ -61,72 +78,73 @@ class History:
         """Take in one observation; an older or repeated time stamp is ignored."""
         if observation.time <= self.time:
             return
+        if math.isnan(self.time):
+            self.origin = self.epoch_start = observation.time
         self.time = observation.time
         self.problems = observation.problems
-        self.reading = observation.reading
-        if observation.reading is None:
+        reading, known = observation.reading, self.known
+        self.reading = reading
+        if reading is None:
             self.memory.latest = observation.gpus
             return
-        self._cut(observation.reading)
-        self._watch(observation.reading)
-        self._append(observation.reading)
-        self.memory.add(observation, worked=_worked(self.known, observation.reading))
-        self.known = observation.reading
+        if known is not None:
+            self._cut(known, reading)
+        self._watch(known, reading)
+        self.recent.append(_recent_row(self.time, reading))
+        if known is not None and self.epoch_start != self.time:
+            self._hit(known, reading)
+        self._block(known or reading, reading)
+        self.idle.add(self.time, reading, self.hold_seconds)
+        self.memory.add(observation, worked=_worked(known, reading))
+        self.known = reading
+
+    @property
+    def hold_seconds(self) -> float:
+        """How long blocks may rightly outlive their request on this engine."""
+        if self.settings.hold_seconds is not None:
+            return self.settings.hold_seconds
+        held = self.reading is not None and self.reading.connector
+        return self.settings.connector_hold_seconds if held else 0.0
 
     def unchanged_seconds(self, name: str) -> float | None:
         """How long one of WATCHED has not moved; None when it was never seen."""
         since = self.changed.get(name)
         return None if since is None else self.time - since
 
-    def _cut(self, reading: EngineReading) -> None:
-        reasons = _cut_reasons(self.known, reading)
-        if self.known is None or any(reasons):
-            self.epoch_start = self.time
-            self.epoch += 1
-            self.blocks.clear()
-            self.builder = None
-            self.memory = MemoryLog()
+    def _cut(self, known: EngineReading, reading: EngineReading) -> None:
+        reasons = _cut_reasons(known, reading)
         if any(reasons):
+            self._begin_epoch()
             self.cuts.append((self.time, *reasons))
 
-    def _watch(self, reading: EngineReading) -> None:
-        known, changed, now = self.known, self.changed, self.time
-        for name in WATCHED:
-            value = getattr(reading, name)
-            if value is None:
+    def _watch(self, known: EngineReading | None, reading: EngineReading) -> None:
+        changed, now = self.changed, self.time
+        before = _watched(known) if known is not None else (None,) * len(WATCHED)
+        for name, old, new in zip(WATCHED, before, _watched(reading), strict=True):
+            if new is None:
                 changed.pop(name, None)
-            elif name not in changed or getattr(known, name) != value:
+            elif new != old:
                 changed[name] = now
         for name in marks(known, reading):
             changed[name] = now
 
-    def _append(self, reading: EngineReading) -> None:
-        row = (
-            self.time,
-            _or_nan(reading.used_blocks),
-            _or_nan(reading.running),
-            _or_nan(reading.waiting),
-            _or_nan(reading.prompt_tokens),
-            _or_nan(reading.generation_tokens),
-            _or_nan(reading.completions),
-            _or_nan(reading.preemptions),
-            _or_nan(reading.http_requests),
-        )
-        self.recent.append(row)
-        self._hit(reading)
-        if self.origin != self.origin:
-            self.origin = self.time
-        if self.builder is None:
-            self.builder = BlockBuilder(self.time)
-        self.builder.add(reading)
-        if self.time - self.builder.start >= self.settings.block_seconds:
-            self.blocks.append(self.builder.row(self.time - self.origin))
-            self.builder = None
+    def _block(self, known: EngineReading, reading: EngineReading) -> None:
+        builder, now = self.builder, self.time
+        if builder is None:
+            since = reading if self.epoch_start == now else known
+            builder = self.builder = BlockBuilder(now, since, (NAN, NAN))
+        builder.add(reading)
+        if now - builder.start >= self.settings.block_seconds:
+            expected = self.settings.block_seconds / self._interval_seconds()
+            append_block(self.blocks, self.hours, builder.row(now - self.origin, expected))
+            self.builder = BlockBuilder(now, reading, builder.sizes)
 
-    def _hit(self, reading: EngineReading) -> None:
-        known = self.known
-        if known is None or self.epoch_start == self.time:
-            return
+    def _interval_seconds(self) -> float:
+        """Usual time between scrapes."""
+        times = self.recent.column("time")
+        return median(b - a for a, b in pairwise(times)) if len(times) > 1 else math.inf
+
+    def _hit(self, known: EngineReading, reading: EngineReading) -> None:
         hits, queries = reading.prefix_hit_tokens, reading.prefix_query_tokens
         before_hits, before_queries = known.prefix_hit_tokens, known.prefix_query_tokens
         if hits is None or queries is None or before_hits is None or before_queries is None:
@@ -135,12 +153,11 @@ class History:
         if self.hits.last("slot") != slot:
             self.hits.append((slot, 0.0, 0.0, 0.0))
         disturbed = (reading.preemptions or 0.0) - (known.preemptions or 0.0) + is_full(reading)
-        for name, gained in (
-            ("hits", hits - before_hits),
-            ("queries", queries - before_queries),
-            ("disturbed", disturbed),
-        ):
-            self.hits.set_last(name, self.hits.last(name) + gained)
+        self.hits.add_to_last((0.0, hits - before_hits, queries - before_queries, disturbed))
+
+
+def _recent_row(now: float, reading: EngineReading) -> list[float]:
+    return [now, *(NAN if value is None else value for value in _recent(reading))]
 
 
 def _cut_reasons(known: EngineReading | None, reading: EngineReading) -> tuple[bool, bool, bool]:
@@ -165,7 +182,3 @@ def _differ(before: float | None, after: float | None) -> bool:
 
 def _fell(before: float | None, after: float | None) -> bool:
     return before is not None and after is not None and after < before
-
-
-def _or_nan(value: float | None) -> float:
-    return NAN if value is None else float(value)

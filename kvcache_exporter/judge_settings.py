@@ -20,5 +20,39 @@ class JudgeSettings:
     """Smallest unproven idle floor worth a word, as a share of the pool ..."""
     floor_blocks: int = 4
     """... and in blocks."""
-    block_seconds: float = 900.0
+    held_seconds: float = 600.0
+    """An idle engine that holds blocks for this long beyond the hold time becomes suspect."""
+    proof_blocks: int = 2
+    """Fewest orphaned blocks that are reported: one could be the null block of old releases."""
+    proof_seconds: float = 600.0
+    """Three idle episodes prove a leak when they span this, two settled ones half of it."""
+    block_seconds: float = 600.0
     """Length of a history block: long enough that requests come and go within it."""
+    trend_blocks: int = 8
+    """Fewest blocks a break is looked for in."""
+    trend_score: float = 5.25
+    """Rise over its standard error that makes a break ..."""
+    trend_own_ratio: float = 0.03
+    """... of which at least this share must be its own, not shared with load."""
+    trend_ratio: float = 0.005
+    """Smallest rise, as a share of the pool ..."""
+    trend_least_blocks: float = 16.0
+    """... and in blocks."""
+    trend_full_ratio: float = 0.02
+    """Smallest rise on a saturated engine, where a rise shows only as fewer running requests."""
+    trend_mix_share: float = 0.5
+    """Part of what other request sizes could account for that a rise must exceed."""
+    trend_hit_change: float = 0.08
+    """A change of the hit ratio from which on sharing between requests may explain a rise."""
+    trend_load_share: float = 0.03
+    """Part of a change in load that the model may get wrong ..."""
+    trend_collinear_share: float = 0.4
+    """... and where the break cannot be told from the change in load."""
+    trend_blocks_in_a_row: int = 2
+    """Blocks in a row at which a break must stand."""
+    latch_seconds: float = 21600.0
+    """How long a leak stays reported after the last evidence."""
+    memory_seconds: float = 86400.0
+    """How long a leak of the process before is remembered over a restart."""
+    restart_seconds: float = 3600.0
+    """How long a restart is pointed out."""

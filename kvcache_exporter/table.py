@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
+from typing import Literal
 
 NAN = math.nan
 
@@ -15,12 +16,15 @@ class Table:
     ``typecode`` is that of ``array``: "f" keeps about 7 digits in 4 bytes, "d" 15 in 8.
     """
 
-    __slots__ = ("capacity", "columns", "data", "total")
+    __slots__ = ("capacity", "columns", "data", "total", "typecode")
 
-    def __init__(self, columns: tuple[str, ...], capacity: int, typecode: str = "f") -> None:
+    def __init__(
+        self, columns: tuple[str, ...], capacity: int, typecode: Literal["f", "d"] = "f"
+    ) -> None:
         self.columns = columns
         self.capacity = capacity
-        self.data = array(typecode)
+        self.typecode: Literal["f", "d"] = typecode
+        self.data: array[float] = array(typecode)
         self.total = 0
         """Rows ever appended, so that a reader can tell that something was added."""
 
@@ -36,7 +40,7 @@ class Table:
             self.data.extend(row)
         else:
             at = (self.total % self.capacity) * width
-            self.data[at : at + width] = array(self.data.typecode, row)
+            self.data[at : at + width] = array(self.typecode, row)
         self.total += 1
 
     def column(self, name: str) -> array[float]:
@@ -45,6 +49,13 @@ class Table:
         values = self.data[index::width]
         start = self.total % self.capacity if len(values) == self.capacity else 0
         return values[start:] + values[:start] if start else values
+
+    def row(self, index: int) -> list[float]:
+        """One row, 0 = the oldest."""
+        width = len(self.columns)
+        start = self.total % self.capacity if len(self) == self.capacity else 0
+        at = ((start + index) % self.capacity) * width
+        return list(self.data[at : at + width])
 
     def last(self, name: str, back: int = 0) -> float:
         """Value ``back`` rows before the newest, NaN when there is none."""
@@ -57,6 +68,13 @@ class Table:
         """Change one value of the newest row."""
         row = (self.total - 1) % self.capacity
         self.data[row * len(self.columns) + self.columns.index(name)] = value
+
+    def add_to_last(self, row: Sequence[float]) -> None:
+        """Add to each value of the newest row."""
+        width = len(self.columns)
+        at = ((self.total - 1) % self.capacity) * width
+        for index, value in enumerate(row, at):
+            self.data[index] += value
 
     def clear(self) -> None:
         """Forget all rows."""

@@ -1,67 +1,126 @@
-"""Indications and the last verdict give the verdict."""
+"""Indications, the memory of a leak and the last verdict give the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
+from kvcache_exporter.history import History
 from kvcache_exporter.judge_settings import JudgeSettings
+from kvcache_exporter.leak import Leak
 from kvcache_exporter.model import Finding, Indication, Judgement, State
 
-LEAKING = (State.LEAK, State.LEAK_SUSPECT, State.HELD_IDLE)
+IDLE_STATES = frozenset({State.HELD_IDLE, State.LEAK_SUSPECT, State.LEAK})
+"""States of an engine that leaks or may leak; an established leak outranks the other two."""
 NUMBERS = frozenset(field.name for field in fields(Judgement))
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What the history alone decides: is there a reading, and enough to judge?"""
-
-    time: float
-    has_reading: bool
-    has_history: bool
+PER_EVENT = "blocks_lost_per_"
+MOST_CONFIDENT = 0.99
+"""Of what is inferred; only what is proven is certain."""
 
 
 def decide(
     indications: Sequence[Indication],
+    leak: Leak,
     previous: Judgement | None,
-    moment: Moment,
+    history: History,
     settings: JudgeSettings,
 ) -> Judgement:
     """The one state of the engine, what speaks for it, and the numbers that go with it."""
-    votes = [i for i in indications if i.alarming and i.state is not None]
-    leak = any(i.state is State.LEAK for i in votes)
-    state = _state(votes, leak, moment)
-    because = tuple(i.because for i in votes if i.state is state)
-    since = previous.since if previous and previous.state is state else moment.time
-    numbers = {k: v for i in indications for k, v in i.details.items() if k in NUMBERS}
+    votes: dict[State, list[str]] = {}
+    for indication in indications:
+        if indication.alarming and indication.state is not None:
+            votes.setdefault(indication.state, []).append(indication.because)
+    if leak.active:
+        votes = {state: texts for state, texts in votes.items() if state not in IDLE_STATES}
+        votes[State.LEAK] = [leak.because]
+    else:
+        votes.pop(State.LEAK, None)
+    state = _state(votes, history)
+    numbers = _numbers(indications)
+    if leak.active and not leak.proven:
+        numbers["orphaned_blocks"] = round(leak.blocks)
     return Judgement(
         state=state,
-        since=since,
-        confidence=1.0,
-        because=because,
-        leak_active=leak,
+        since=previous.since if previous and previous.state is state else history.time,
+        confidence=_confidence(state, leak, indications, history),
+        because=tuple(votes.get(state, ())),
+        leak_active=leak.active,
         indications=tuple(indications),
-        findings=_findings(indications, previous, moment),
+        findings=_findings(indications, leak, previous, history, settings),
         **numbers,  # type: ignore[arg-type]
     )
 
 
-def _state(votes: Sequence[Indication], leak: bool, moment: Moment) -> State:
-    if not moment.has_reading:
+def _state(votes: Mapping[State, object], history: History) -> State:
+    if history.reading is None:
         return State.NO_DATA
-    voted = {i.state for i in votes}
     for state in State:
-        if state in voted and not (leak and state in (State.HELD_IDLE, State.LEAK_SUSPECT)):
+        if state in votes:
             return state
-    return State.OK if moment.has_history else State.UNKNOWN
+    clean = not math.isinf(history.idle.clean_time)
+    return State.OK if clean or history.blocks.total or history.hours.total else State.UNKNOWN
+
+
+def _numbers(indications: Sequence[Indication]) -> dict[str, object]:
+    """What indications hand to the judgement; of several for one field the last one holds."""
+    numbers: dict[str, object] = {}
+    for indication in indications:
+        for name, value in indication.details.items():
+            if name in NUMBERS:
+                numbers[name] = value
+            elif name.startswith(PER_EVENT):
+                numbers["blocks_lost_per_event"] = ((name.removeprefix(PER_EVENT), value),)
+    return numbers
+
+
+def _confidence(
+    state: State, leak: Leak, indications: Sequence[Indication], history: History
+) -> float:
+    """Certain where something is read or proven, less where it is inferred from few blocks."""
+    if state is State.UNKNOWN:
+        return 0.0
+    if state is State.OK:
+        blocks = history.blocks.total
+        seen = history.time - history.idle.clean_time < 3600.0
+        return 1.0 if seen else min(MOST_CONFIDENT, blocks / (blocks + 4.0))
+    if state is State.LEAK_SUSPECT:
+        return 0.5
+    if state is State.LEAK and not leak.proven:
+        return MOST_CONFIDENT
+    return 1.0
 
 
 def _findings(
-    indications: Sequence[Indication], previous: Judgement | None, moment: Moment
+    indications: Sequence[Indication],
+    leak: Leak,
+    previous: Judgement | None,
+    history: History,
+    settings: JudgeSettings,
 ) -> tuple[Finding, ...]:
     known = {f.kind: f.start for f in previous.findings} if previous else {}
-    return tuple(
-        Finding(i.finding, known.get(i.finding, moment.time), i.because)
+    found = [
+        Finding(i.finding, known.get(i.finding, history.time), i.because)
         for i in indications
         if i.finding is not None and i.alarming
-    )
+    ]
+    if history.cuts.total:
+        found += _cut_findings(leak, history, settings)
+    return tuple(found)
+
+
+def _cut_findings(leak: Leak, history: History, settings: JudgeSettings) -> list[Finding]:
+    """Restart and change of capacity, for an hour; for a day when a leak ended with it."""
+    cut = history.cuts.last("time")
+    age, found = history.time - cut, []
+    leaked = leak.leaked_before >= cut and age < settings.memory_seconds
+    if not leaked and age >= settings.restart_seconds:
+        return []
+    if history.cuts.last("pool_changed"):
+        found.append(Finding("capacity_change", cut, "the pool has another size than before"))
+    if history.cuts.last("restart") or history.cuts.last("counter_fell"):
+        text = "a new process answers, counters began anew"
+        if leaked:
+            text += f"; the one before had leaked about {leak.blocks_before:.0f} blocks"
+        found.append(Finding("restart", cut, text))
+    return found
