@@ -51,6 +51,6 @@ def _near(ratio: float, size: int, decimals: int) -> bool:
 
 def _decimals(text: str) -> int:
     mantissa, _, exponent = text.strip().lower().partition("e")
-    digits = len(mantissa.partition(".")[2].rstrip("0"))
+    digits = len(mantissa.partition(".")[2])
     shift = int(exponent) if exponent.lstrip("+-").isdigit() else 0
     return max(0, digits - shift)

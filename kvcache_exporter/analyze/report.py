@@ -114,6 +114,7 @@ def _final(one: EngineReport) -> Mapping[str, Any]:
         "pool_blocks": reading.pool_blocks if reading else None,
         "block_size_tokens": reading.block_size_tokens if reading else None,
         "leak_active": now.leak_active,
+        "blocks_lost_per_event": dict(now.blocks_lost_per_event),
     }
 
 
@@ -142,7 +143,7 @@ def _story(one: EngineReport) -> Iterator[str]:
 
 
 def _numbers(final: Mapping[str, Any]) -> Sequence[str]:
-    known = {k: v for k, v in final.items() if v is not None and k != "state"}
+    known = {k: v for k, v in final.items() if v not in (None, {}) and k != "state"}
     width = max(map(len, known), default=0)
     return [f"{key:{width}}  {_show(value)}" for key, value in known.items()]
 

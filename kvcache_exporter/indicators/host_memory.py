@@ -11,8 +11,8 @@ from kvcache_exporter.model import Indication
 
 EVERY_SECONDS = 900.0
 MIN_BLOCKS = 4
-WARM_UP_BLOCKS = 2
-"""Half an hour in which a new process may grow: caches, pools, first requests of each size."""
+WARM_UP_SECONDS = 1800.0
+"""Time in which a new process may grow: caches, pools, first requests of each size."""
 RISE_RATIO = 0.05
 RISE_BYTES = 256 * 2**20
 EVEN_SHARE = 0.25
@@ -23,7 +23,8 @@ RISING_SHARE = 0.7
 def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     """Growth in bytes a second over the blocks of this process."""
     sizes = [b for b in history.blocks.column("resident_bytes") if not math.isnan(b)]
-    sizes = sizes[WARM_UP_BLOCKS:] if len(sizes) >= MIN_BLOCKS + WARM_UP_BLOCKS else sizes
+    warm_up = int(WARM_UP_SECONDS / settings.block_seconds)
+    sizes = sizes[warm_up:] if len(sizes) >= MIN_BLOCKS + warm_up else sizes
     if len(sizes) < MIN_BLOCKS:
         return None
     rise = sizes[-1] - sizes[0]
