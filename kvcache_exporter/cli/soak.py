@@ -134,6 +134,7 @@ class _Rehearsing:
     duration: float
     most: int
     log: TextIO | None
+    shown: float = 0.0
 
     def run(self, settle_seconds: float | None) -> Rehearsal:
         from kvcache_exporter.soak.judge import Rehearsal
@@ -187,10 +188,15 @@ class _Rehearsing:
             self._show(len(outcomes), time.monotonic() - start)
 
     def _show(self, count: int, passed: float) -> None:
+        """Show progress: a line that is written over on a terminal, now and then elsewhere."""
+        terminal = sys.stderr.isatty()
+        if passed - self.shown < (0.5 if terminal else 60.0):
+            return
+        self.shown = passed
         done = max(passed / self.duration, count / self.most)
-        left = passed / done - passed if done > 0.01 else self.duration
-        line = f"\r{min(done, 1.0):4.0%}  {count:,} requests, {words(left)} left  {self._state()}"
-        click.echo(f"{line:100.100}", nl=False, err=True)
+        left = max(0.0, passed / done - passed)
+        line = f"{min(done, 1.0):4.0%}  {count:,} requests, {words(left)} left  {self._state()}"
+        click.echo(f"\r{line:100.100}" if terminal else line, nl=not terminal, err=True)
 
     def _state(self) -> str:
         if not self.watch.moments:

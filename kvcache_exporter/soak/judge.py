@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 from statistics import median
 
 from kvcache_exporter.model import Judgement, State
@@ -17,8 +18,10 @@ GPU_GROWTH_RATIO = 0.02
 """Growth after warm-up that is still noise; a healthy H200 grew by 0.1 % after its warm-up."""
 WARM_UP_SHARE = 0.2
 SLOW_FACTOR = 2.0
-"""A request is slow when it takes twice the median of its own profile in the first third."""
+"""A request is slow at twice the median of its profile in the first third, by token."""
 SLOW_RISE = 0.10
+SIGMAS = 3.0
+"""A rise must also stand out from chance: three standard errors of the difference of shares."""
 ENOUGH_REQUESTS = 30
 
 
@@ -116,16 +119,44 @@ def slow_requests(seen: Rehearsal) -> Ruling:
         return Ruling(question, None, f"{len(good)} answered requests are too few to compare")
     third = len(good) // 3
     early, late = good[:third], good[-third:]
-    usual = {
-        profile: median(one.latency_seconds for one in early if one.profile == profile)
-        for profile in {one.profile for one in early}
-    }
-    before, after = _slow_share(early, usual), _slow_share(late, usual)
-    text = f"{before:.0%} slow in the first third, {after:.0%} in the last"
-    return Ruling(question, after - before <= SLOW_RISE, text)
+    usual = _Usual.of(early)
+    before, after = usual.slow_share(early), usual.slow_share(late)
+    noise = SIGMAS * sqrt((before * (1 - before) + after * (1 - after)) / third)
+    text = f"{before:.0%} slow in the first third, {after:.0%} in the last (noise {noise:.0%})"
+    return Ruling(question, after - before <= max(SLOW_RISE, noise), text)
 
 
-def _slow_share(some: Sequence[Outcome], usual: dict[str, float]) -> float:
-    known = [one for one in some if one.profile in usual]
-    slow = sum(one.latency_seconds > SLOW_FACTOR * usual[one.profile] for one in known)
-    return slow / len(known) if known else 0.0
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """Median time to the first token, and for each further one, of each profile."""
+
+    first_token_seconds: dict[str, float]
+    token_seconds: dict[str, float]
+
+    @classmethod
+    def of(cls, some: Sequence[Outcome]) -> _Usual:
+        """Take the medians of *some* requests."""
+        by_profile: dict[str, list[Outcome]] = {}
+        for one in some:
+            by_profile.setdefault(one.profile, []).append(one)
+        return cls(
+            {name: median(map(_first, those)) for name, those in by_profile.items()},
+            {name: median(map(_each, those)) for name, those in by_profile.items()},
+        )
+
+    def slow_share(self, some: Sequence[Outcome]) -> float:
+        """Return the share of requests that were slow to begin or slow to go on."""
+        known = [one for one in some if one.profile in self.token_seconds]
+        return sum(map(self._is_slow, known)) / len(known) if known else 0.0
+
+    def _is_slow(self, one: Outcome) -> bool:
+        begun = _first(one) > SLOW_FACTOR * self.first_token_seconds[one.profile]
+        return begun or _each(one) > SLOW_FACTOR * self.token_seconds[one.profile]
+
+
+def _first(one: Outcome) -> float:
+    return one.latency_seconds if one.first_token_seconds is None else one.first_token_seconds
+
+
+def _each(one: Outcome) -> float:
+    return (one.latency_seconds - _first(one)) / max(1, (one.completion_tokens or 1) - 1)
