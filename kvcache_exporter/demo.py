@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -55,6 +55,8 @@ class Stage:
     fleet: Fleet
     pipeline: Pipeline
     interval_seconds: float
+    urls: Mapping[str, str]
+    """Metrics pages by server name."""
 
     async def cycle(self) -> Snapshot:
         """Let one scrape interval pass and look at everything."""
@@ -68,22 +70,22 @@ async def stage(fleet: Fleet, interval_seconds: float = INTERVAL_SECONDS) -> Asy
     servers = {name: Server(site) for name, site in fleet.sites.items()}
     for server in servers.values():
         await server.start()
-    config = _config(fleet, servers, interval_seconds)
+    urls = {name: server.url() for name, server in servers.items()}
+    config = _config(fleet, urls, interval_seconds)
     outside = Outside(config, lambda: fleet.time)
     world = replace(outside.world, gpus=SimulatedGpus(fleet))
     finder = Deployed(fleet, static_targets(config))
     try:
-        yield Stage(fleet, Pipeline(config, [finder], world), interval_seconds)
+        yield Stage(fleet, Pipeline(config, [finder], world), interval_seconds, urls)
     finally:
         await outside.close()
         for server in servers.values():
             await server.stop()
 
 
-def _config(fleet: Fleet, servers: dict[str, Server], interval_seconds: float) -> Config:
+def _config(fleet: Fleet, urls: Mapping[str, str], interval_seconds: float) -> Config:
     targets = [
-        TargetConfig(server.url(), name, gpu_uuids=(fleet.gpu_uuid(name),))
-        for name, server in servers.items()
+        TargetConfig(url, name, gpu_uuids=(fleet.gpu_uuid(name),)) for name, url in urls.items()
     ]
     return Config(
         interval_seconds=interval_seconds,

@@ -46,9 +46,9 @@ KEEP_PACE_SECONDS = 1.0
 def command(seconds: float, port: int | None, keep: bool) -> None:
     """Watch a simulated fleet through the exporter: no GPU, no vLLM, no network.
 
-    Thirty hours in the life of simulated vLLM servers pass within a minute. The exporter scrapes
-    them over HTTP as it would real ones, and judges each. One server has been there for a day when
-    the others are deployed.
+    More than a day in the life of simulated vLLM servers passes within a minute. The exporter
+    scrapes them over HTTP as it would real ones, and judges each. One server has been there for
+    most of the day when the others are deployed.
     """
     latest = Latest()
     server = _listen(latest, port)
@@ -79,16 +79,20 @@ def _started(latest: Latest, port: int) -> Server:
 
 
 async def _play(fleet: Fleet, show: Show, seconds: float, keep: bool) -> None:
-    start = time.monotonic()
+    """Tell the story to its end or for some real seconds, but at least one cycle of it."""
     async with stage(fleet) as running:
-        while fleet.clock < STORY_SECONDS and time.monotonic() - start < seconds:
+        end = time.monotonic() + seconds
+        show.take(await running.cycle(), time.monotonic())
+        while fleet.clock < STORY_SECONDS and time.monotonic() < end:
             show.take(await running.cycle(), time.monotonic())
         if keep:
             await _keep(running, show)
 
 
 async def _keep(running: Stage, show: Show) -> None:
-    click.echo("\nThe story is told; serving until interrupted (Ctrl-C).")
+    click.echo("\nServing until interrupted (Ctrl-C), a virtual minute a second. The servers:")
+    for name, url in running.urls.items():
+        click.echo(f"  {name:<22}{url}")
     while True:
         await asyncio.sleep(KEEP_PACE_SECONDS)
         show.take(await running.cycle(), time.monotonic())

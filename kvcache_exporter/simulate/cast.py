@@ -11,9 +11,9 @@ from .scheduler import Speed
 from .workload import Workload
 
 HOUR = 3600.0
-STORY_SECONDS = 30 * HOUR + 600
+STORY_SECONDS = 28 * HOUR + 600
 """A day to learn what is usual, some hours for a drift to show; ten minutes past the hour."""
-LATE_SECONDS = 18 * HOUR
+LATE_SECONDS = 16 * HOUR
 """When those who need no day to be understood are deployed, which makes the demo short."""
 STEP_SECONDS = 5.0
 """Coarse, so that a day passes in seconds."""
@@ -110,7 +110,7 @@ def demo_cast() -> tuple[Member, ...]:
             prefix_tokens=1024,
             shared_share=0.9,
             shared_share_later=0.2,
-            drift_seconds=STORY_SECONDS - 5 * HOUR,
+            drift_seconds=STORY_SECONDS - 3 * HOUR,
         ),
     )
     return (drifting, *(replace(member, deployed_seconds=LATE_SECONDS) for member in late))
