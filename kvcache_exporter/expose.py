@@ -30,7 +30,7 @@ def render(snapshot: Snapshot) -> bytes:
     _families(lines, gpus.METRICS, snapshot.gpus, _gpu_labels)
     _families(lines, sources.METRICS, snapshot.gpu_sources, _source_labels)
     _families(lines, exporter.METRICS, (snapshot,), lambda _: ())
-    return "".join(lines).encode()
+    return "".join(lines).encode("utf-8", "replace")
 
 
 def _families(

@@ -31,6 +31,8 @@ from kvcache_exporter.trace import Point, Trace
 
 FORGET_SECONDS = 3600.0
 """An engine that is gone from its page this long is dropped with all that is known of it."""
+MAX_ENGINES = 128
+"""Twice what one page may hold, so that a page whose labels churn cannot fill our memory."""
 
 
 class Follower:
@@ -129,7 +131,12 @@ class Follower:
             if engine not in self._judges:
                 self._judges[engine] = Judge(self._engine_settings())
         if readings:  # while the whole target is silent, nobody is forgotten
-            for engine in [e for e, seen in self._seen.items() if now - seen > FORGET_SECONDS]:
+            self._forget(now)
+
+    def _forget(self, now: float) -> None:
+        newest_first = sorted(self._seen, key=lambda engine: -self._seen[engine])
+        for position, engine in enumerate(newest_first):
+            if position >= MAX_ENGINES or now - self._seen[engine] > FORGET_SECONDS:
                 del self._judges[engine], self._seen[engine]
                 self._traces.pop(engine, None)
 

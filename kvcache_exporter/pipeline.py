@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,6 +12,7 @@ from zlib import crc32
 from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import Finder, Found, find_all
 from kvcache_exporter.follow import Follower
+from kvcache_exporter.gpu_view import GpuView
 from kvcache_exporter.gpu_watch import GpuMemory, GpuState
 from kvcache_exporter.indicators.outside_pool import outside_pool_bytes
 from kvcache_exporter.merge import Assignment, assign
@@ -24,12 +26,20 @@ from kvcache_exporter.model import (
     TargetStatus,
 )
 
+log = logging.getLogger(__name__)
+
 SPREAD_SECONDS_PER_TARGET = 0.005
 """Ten targets are asked within 50 ms, a thousand over 5 s: load is spread, few wait for it."""
 
 Fetch = Callable[[Target], Awaitable[Scrape]]
 FetchVersion = Callable[[Target], Awaitable[str | None]]
 Looked = tuple[Follower, Scrape, TargetReading]
+
+INTERNAL_ERROR = Problem(
+    "internal_error",
+    "the exporter itself failed here, the others go on; its log has the traceback: report it with "
+    "a recording (kvcache-exporter record)",
+)
 
 
 class GpuWatch(Protocol):
@@ -60,6 +70,7 @@ class Pipeline:
         self._cycles = 0
         self._tokens: dict[tuple[str, str], float | None] = {}
         self._gpu_memory = GpuMemory()
+        self._broken: set[str] = set()
 
     async def cycle(self, reload_ok: bool = True) -> Snapshot:
         """Look at everything once."""
@@ -68,7 +79,7 @@ class Pipeline:
         followers = self._follow(found.targets)
         spread = self._spread(len(followers))
         looks = asyncio.gather(*(self._look(follower, spread) for follower in followers))
-        gpus, looked = await asyncio.gather(self._world.gpus.read(found.targets, start), looks)
+        gpus, looked = await asyncio.gather(self._read_gpus(found.targets, start), looks)
         self._cycles += 1
         gpus = self._gpu_memory.observe(gpus, start, worked=self._worked(looked))
         return self._snapshot(found, gpus, looked, start, reload_ok)
@@ -83,6 +94,7 @@ class Pipeline:
 
     def _follow(self, targets: Sequence[Target]) -> list[Follower]:
         """Keep one follower a target; a target that is gone or changed is forgotten."""
+        self._broken &= {"gpus", *(target.name for target in targets)}
         self.followers = {
             target.name: known
             if (known := self.followers.get(target.name)) and known.target == target
@@ -96,15 +108,48 @@ class Pipeline:
         room = self.config.interval_seconds - self.config.scrape_timeout_seconds
         return min(room, targets * SPREAD_SECONDS_PER_TARGET) if self._cycles else 0.0
 
+    async def _read_gpus(self, targets: Sequence[Target], now: float) -> GpuState:
+        try:
+            return await self._world.gpus.read(targets, now)
+        except Exception:
+            return GpuState(view=GpuView(problems=(self._internal_error("gpus"),)))
+
     async def _look(self, follower: Follower, spread: float) -> Looked:
+        target = follower.target
         if spread:
-            await asyncio.sleep(spread * (crc32(follower.target.name.encode()) / 2**32))
+            await asyncio.sleep(spread * (crc32(target.name.encode()) / 2**32))
+        try:
+            return await self._read(follower)
+        except Exception:
+            problem = self._internal_error(target.name)
+            scrape = Scrape(target.name, self._world.clock(), 0.0, None, problem)
+            return follower, scrape, TargetReading((), (problem,))
+
+    async def _read(self, follower: Follower) -> Looked:
         scrape = await self._world.fetch(follower.target)
         reading = follower.read(scrape)
         if reading.engines and not follower.version_asked:
             follower.version_asked = True
             follower.version = await self._world.fetch_version(follower.target)
         return follower, scrape, reading
+
+    def _judge(
+        self, looked: Looked, gpus: GpuState
+    ) -> tuple[TargetStatus, tuple[EngineStatus, ...]]:
+        follower, scrape, reading = looked
+        try:
+            return follower.judge(scrape, reading, self._assign(follower, reading, gpus))
+        except Exception:
+            problem = self._internal_error(follower.target.name)
+            seconds = scrape.duration_seconds
+            return TargetStatus(follower.target, False, None, seconds, (problem,)), ()
+
+    def _internal_error(self, where: str) -> Problem:
+        """Log the traceback in hand, once for each place: a fault of ours must not stop a cycle."""
+        if where not in self._broken:
+            self._broken.add(where)
+            log.exception("%s: internal error", where)
+        return INTERNAL_ERROR
 
     def _snapshot(
         self,
@@ -116,8 +161,8 @@ class Pipeline:
     ) -> Snapshot:
         targets: list[TargetStatus] = []
         engines: list[EngineStatus] = []
-        for follower, scrape, reading in looked:
-            status, judged = follower.judge(scrape, reading, self._assign(follower, reading, gpus))
+        for one in looked:
+            status, judged = self._judge(one, gpus)
             targets.append(status)
             engines.extend(judged)
         end = self._world.clock()

@@ -6,6 +6,7 @@ A dataclass may add rules of its own in ``mistakes() -> Iterable[(key, text)]``.
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -44,11 +45,12 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue  # as a key of a mapping SafeLoader refuses it by itself
             if key_node.value in seen and key_node.tag != "tag:yaml.org,2002:merge":
                 line = key_node.start_mark.line + 1
                 raise yaml.YAMLError(f"line {line}: {key_node.value!r} stands twice; remove one")
-            if isinstance(key_node.value, str):
-                seen.add(key_node.value)
+            seen.add(key_node.value)
         return super().construct_mapping(node, deep)
 
 
@@ -56,13 +58,31 @@ def parse_yaml(text: str, path: str) -> Any:
     """Parse YAML or JSON *text* from *path*; raise OperatorError naming the line."""
     if len(text.encode()) > MAX_DOCUMENT_BYTES:
         raise OperatorError([f"{path}: larger than {MAX_DOCUMENT_BYTES // 2**20} MiB; split it"])
+    if path.endswith(".json"):
+        return _parse_json(text, path)
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except Exception as error:  # PyYAML lets IndexError, KeyError and others out for odd tags
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         what = getattr(error, "problem", None) or str(error) or type(error).__name__
         raise OperatorError([f"{path}: {where}not valid YAML: {what}"]) from None
+
+
+def _parse_json(text: str, path: str) -> Any:
+    """Parse JSON as such: as YAML, a list of 10,000 targets would take seconds."""
+    try:
+        return json.loads(text, object_pairs_hook=_pairs)
+    except (ValueError, RecursionError) as error:
+        raise OperatorError([f"{path}: not valid JSON: {error}"]) from None
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise ValueError(f"{twice!r} stands twice; remove one")
+    return made
 
 
 def build(cls: type[T], data: Any, path: str) -> T:
@@ -168,11 +188,16 @@ def _number(data: Any) -> bool:
 
 
 _SCALARS: Mapping[Any, tuple[Callable[[Any], bool], str]] = {
-    str: (lambda data: isinstance(data, str), "a text"),
+    str: (lambda data: isinstance(data, str) and _encodable(data), "a text"),
     bool: (lambda data: isinstance(data, bool), "true or false"),
     int: (lambda data: _number(data) and isinstance(data, int), "a whole number"),
     float: (_number, "a number"),
 }
+
+
+def _encodable(text: str) -> bool:
+    """Half a surrogate pair, as an escape in YAML or JSON, could not be written on any page."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _kind(data: Any) -> str:

@@ -77,16 +77,22 @@ async def _cycles(
             cycle = asyncio.ensure_future(pipeline.cycle(flags.reload_ok))
             if not await _first(flags.stop, cycle):
                 return
-            snapshot = cycle.result()
-            outside.retain([status.target.name for status in snapshot.targets])
-            latest.pages = pages(snapshot)
-            report(snapshot)
+            if cycle.exception() is None:
+                _publish(cycle.result(), outside, latest, report)
+            else:  # the pages stay as they are: the cycle's time stamp on them tells that
+                log.error("the cycle failed, the next one comes", exc_info=cycle.exception())
             tick = _next_tick(tick, pipeline.config.interval_seconds, clock())
             await _sleep_until(tick, clock, flags)
             if flags.reload.is_set():
                 outside = await _reload(pipeline, outside, load, flags)
     finally:
         await outside.close()
+
+
+def _publish(snapshot: Snapshot, outside: Outside, latest: Latest, report: Report) -> None:
+    outside.retain([status.target.name for status in snapshot.targets])
+    latest.pages = pages(snapshot)
+    report(snapshot)
 
 
 class Outside:
@@ -181,14 +187,14 @@ async def _first(stop: asyncio.Event, cycle: asyncio.Future[Snapshot]) -> bool:
     stopping.cancel()
     if not cycle.done():
         cycle.cancel()
-        with suppress(asyncio.CancelledError):
-            await cycle
+        await asyncio.wait({cycle}, timeout=1.0)  # whatever else it raises now, we are leaving
         return False
     return True
 
 
 def _next_tick(tick: float, interval: float, now: float) -> float:
-    return tick + interval * max(1, -int(-(now - tick) // interval))
+    """Return the next point of the grid after *now*; a reload comes before its tick."""
+    return tick + interval * ((now - tick) // interval + 1)
 
 
 async def _sleep_until(tick: float, clock: Callable[[], float], flags: _Flags) -> None:

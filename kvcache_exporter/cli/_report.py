@@ -8,6 +8,8 @@ from kvcache_exporter.model import EngineStatus, Problem, Snapshot, State, Targe
 
 log = logging.getLogger("kvcache_exporter")
 
+REPEAT_SECONDS = 300.0
+"""A target that comes and goes has each of its lines no more often than this."""
 _SERIOUS = frozenset({State.LEAK, State.STALLED, State.PREEMPTION_STORM, State.STALE})
 
 
@@ -18,6 +20,7 @@ class Reporter:
         self._targets: dict[str, tuple[bool, frozenset[str]]] = {}
         self._states: dict[tuple[str, str], State] = {}
         self._problems: frozenset[Problem] = frozenset()
+        self._said: dict[tuple[str, str], float] = {}
 
     def __call__(self, snapshot: Snapshot) -> None:
         """Log what *snapshot* brings that is new."""
@@ -29,20 +32,32 @@ class Reporter:
             if problem.code not in {known.code for known in self._problems}:
                 log.warning("%s", problem.text)
         self._problems = frozenset(snapshot.problems)
+        self._forget(snapshot)
+
+    def _forget(self, snapshot: Snapshot) -> None:
         known = {status.target.name for status in snapshot.targets}
         for gone in self._targets.keys() - known:
             del self._targets[gone]
             log.info("%s: gone from discovery, its series end", gone)
+        engines = {(status.target, status.engine) for status in snapshot.engines}
+        self._states = {key: state for key, state in self._states.items() if key in engines}
+        since = snapshot.time - REPEAT_SECONDS
+        self._said = {key: time for key, time in self._said.items() if time > since}
+
+    def _again(self, target: str, what: str, now: float) -> bool:
+        """Whether this was said lately; if not, it is now."""
+        return self._said.setdefault((target, what), now) != now
 
     def _target(self, status: TargetStatus, snapshot: Snapshot) -> None:
         name, codes = status.target.name, frozenset(problem.code for problem in status.problems)
         before = self._targets.get(name)
         self._targets[name] = (status.up, codes)
-        if status.up and (before is None or not before[0]):
+        connected = status.up and (before is None or not before[0])
+        if connected and not self._again(name, "connected", snapshot.time):
             log.info("%s: connected, %s", name, _found(name, snapshot))
         new = codes if before is None else codes - before[1]
         for problem in status.problems:
-            if problem.code in new:
+            if problem.code in new and not self._again(name, problem.code, snapshot.time):
                 log.warning("%s: %s", name, problem.text)
 
     def _engine(self, status: EngineStatus) -> None:

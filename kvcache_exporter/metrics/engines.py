@@ -49,7 +49,9 @@ def _engine_info(one: EngineStatus) -> Iterable[Row]:
             "prefix_caching": reading.prefix_caching,
             "naming": reading.naming,
         }
-        extra = tuple(pair for pair in one.labels if pair[0] not in ("namespace", "pod"))
+        # A label of the operator's that is named like one of ours would stand twice.
+        taken = {"namespace", "pod", *named}
+        extra = tuple(pair for pair in one.labels if pair[0] not in taken)
         yield tuple((k, "" if v is None else str(v)) for k, v in named.items()) + extra, 1.0
 
 
