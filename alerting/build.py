@@ -3,6 +3,7 @@
     python alerting/build.py                                # what is committed
     python alerting/build.py --out DIR --set job=vllm-kv    # for your own Prometheus
     python alerting/build.py --out DIR --speed 300          # the same rules, 300 times faster
+    python alerting/build.py --list                         # the alerts as a table
 
 In a source file ``<<name>>`` is a threshold or a phrase of `PHRASES`. In an annotation
 ``<<kvcache_used_blocks{engine} | printf "%.0f">>`` is the value of that expression for the thing
@@ -96,7 +97,7 @@ def _question(match: re.Match[str]) -> str:
         return (
             f'{{{{ range $i, $e := printf "{query}" {of} | query | sortByLabel "{label}" }}}}'
             f"{{{{ if $i }}}}, {{{{ end }}}}{{{{ .Labels.{label} }}}}"
-            "{{ else }}no reason given{{ end }}"
+            "{{ else }}none{{ end }}"
         )
     return (
         f'{{{{ with printf "max({query})" {of} | query }}}}'
@@ -169,16 +170,31 @@ def write(out: Path, values: Values) -> list[Path]:
     return written
 
 
+def table(values: Values) -> str:
+    """List the alerts as a Markdown table, for docs/alerting.md."""
+    rows = ["| alert | severity | after | |", "|---|---|---|---|"]
+    for path in sorted(SOURCE.glob("*.yml")):
+        found = [rule for group in rules(path, values)["groups"] for rule in group["rules"]]
+        rows += [
+            f"| [{rule['alert']}](runbooks/{path.stem}.md#{rule['alert'].lower()})"
+            f" | {rule['labels']['severity']} | {rule['for']} | {rule['annotations']['summary']} |"
+            for rule in found
+            if "alert" in rule
+        ]
+    return "\n".join(rows) + "\n"
+
+
 def main() -> None:
     """Parse the command line and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Formatter)
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write to")
     parser.add_argument("--speed", type=int, default=1, help="divide all durations (for tests)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="changes")
+    parser.add_argument("--list", action="store_true", help="print the alerts as a table instead")
     given = parser.parse_args()
     changes = dict(change.partition("=")[::2] for change in given.changes)
-    for path in write(given.out, thresholds(changes, given.speed)):
-        print(path)  # noqa: T201
+    values = thresholds(changes, given.speed)
+    print(table(values) if given.list else "\n".join(map(str, write(given.out, values))))  # noqa: T201
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
