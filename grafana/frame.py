@@ -77,13 +77,10 @@ def _builtin() -> Json:
 
 def _annotations(variables: Sequence[Json]) -> list[Json]:
     """Mark alerts and restarts, of the chosen targets where there is a choice."""
-    choice = 'target=~"$target"' if any(v["name"] == "target" for v in variables) else ""
-    alerts = ", ".join(
-        filter(
-            None, ('alertname=~"KVCache.*"', 'alertstate="firing"', 'cluster=~"$cluster"', choice)
-        )
-    )
-    found = ", ".join(filter(None, (JOB, 'finding="restart"', choice)))
+    operators = (("=~" if v["multi"] else "=") for v in variables if v["name"] == "target")
+    choice = "".join(f', target{operator}"$target"' for operator in operators)
+    alerts = f'alertname=~"KVCache.*", alertstate="firing", cluster=~"$cluster"{choice}'
+    found = f'{JOB}, finding="restart"{choice}'
     return [
         _annotation(
             "Alerts",

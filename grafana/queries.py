@@ -81,7 +81,7 @@ def exporter(metric: str) -> str:
 
 
 def worst(expr: str, key: str = ENGINE_KEY, count: int = 5) -> str:
-    """Keep what was highest in the range by *key*: the same engines or GPUs at every step.
+    """Keep what was highest, and above zero, in the range: the same engines at every step.
 
     A bare topk() chooses anew at each step and draws a hundred broken lines.
     """
@@ -105,7 +105,7 @@ def state_code(selector: str) -> str:
     return f"min by ({ENGINE_KEY}) ({' or '.join(terms)})"
 
 
-def least_often_ok(expr: str, count: int = 20) -> str:
+def least_often_ok(expr: str, count: int = 15) -> str:
     """Keep the engines that had something else to say for most of the range."""
     troubled = f"(1 - {fleet('kvcache_verdict', _state(State.OK))})"
     return f"{expr} and on ({ENGINE_KEY}) {_highest(troubled, count)}"
@@ -122,7 +122,7 @@ def _state(state: State) -> str:
 
 
 def _highest(expr: str, count: int) -> str:
-    return f"topk({count}, avg_over_time(({expr})[$__range:$__interval] @ end()))"
+    return f"topk({count}, avg_over_time(({expr})[$__range:$__interval] @ end()) > 0)"
 
 
 def _select(metric: str, selector: str, matchers: str = "") -> str:

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from grafana import frame
-from grafana.looks import (
-    BLUE,
-    PURPLE,
-    STEEL,
-    Json,
-)
+from grafana.looks import BLUE, PURPLE, STEEL, Json
 from grafana.panels import by_pattern, limit, lines, painted, table
-from grafana.queries import (
-    ENGINE,
-    ENGINE_KEY,
-    Query,
-    engine,
-    engine_gpus,
-    rows,
-    target,
-)
+from grafana.queries import ENGINE_KEY, Query, engine, engine_gpus, rows, target
+
+IDENTITY = "model_name, vllm_version, block_size, cache_dtype, prefix_caching, naming"
 
 
 def section(_: Json) -> Json:
@@ -54,11 +43,12 @@ def section(_: Json) -> Json:
         table(
             "What this engine is",
             "From vLLM's own page and its /version.",
-            rows(f"kvcache_engine_info{{{ENGINE}}}"),
+            rows(engine("kvcache_engine_info", by=f"{ENGINE_KEY}, {IDENTITY}")),
             rows(engine("kvcache_pool_blocks", by=ENGINE_KEY)),
             rows(engine("kvcache_pool_tokens", by=ENGINE_KEY)),
             rows(engine("kvcache_pool_bytes", by=ENGINE_KEY)),
             rows(engine("kvcache_used_bytes", by=ENGINE_KEY)),
+            rows(engine("kvcache_free_blocks", by=ENGINE_KEY)),
             columns={
                 "target": "Target",
                 "engine": "Engine",
@@ -71,9 +61,10 @@ def section(_: Json) -> Json:
                 "Value #B": "Pool blocks",
                 "Value #C": "Pool tokens",
                 "Value #D": "Pool size",
+                "Value #F": "Free blocks",
                 "Value #E": "Used size",
             },
-            hidden=("Value #A", "__name__", "job", "instance"),
+            hidden=("Value #A",),
             unit="locale",
             size=(24, 4),
             overrides=(by_pattern("size$", unit="bytes"),),

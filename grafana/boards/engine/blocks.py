@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 from grafana import frame
-from grafana.looks import (
-    BLUE,
-    ORANGE,
-    SKY,
-    STEEL,
-    VERMILION,
-    YELLOW,
-    Json,
-    full_in,
-    steps,
-)
+from grafana.looks import BLUE, ORANGE, SKY, VERMILION, YELLOW, Json, full_in, steps
 from grafana.panels import band, limit, lines, painted
-from grafana.queries import (
-    Query,
-    engine,
-)
+from grafana.queries import Query, engine
 
 
 def section(thresholds: Json) -> Json:
@@ -35,7 +22,6 @@ def section(thresholds: Json) -> Json:
             Query(engine("kvcache_idle_floor_blocks"), "Idle floor"),
             Query(engine("kvcache_orphaned_blocks"), "Orphaned, estimate"),
             Query(engine("kvcache_orphaned_blocks_low"), "Orphaned, proven"),
-            Query(engine("kvcache_free_blocks"), "Free"),
             unit="locale",
             size=(12, 11),
             overrides=(
@@ -44,7 +30,6 @@ def section(thresholds: Json) -> Json:
                 painted("Idle floor", YELLOW),
                 painted("Orphaned, estimate", ORANGE, dashed=True),
                 painted("Orphaned, proven", VERMILION, custom__fillOpacity=25),
-                painted("Free", STEEL, custom__lineWidth=1),
             ),
         ),
         lines(

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from grafana import frame
-from grafana.looks import (
-    BLUE,
-    GREY,
-    ORANGE,
-    YES_NO,
-    Json,
-    preemptions,
-)
+from grafana.looks import BLUE, GREY, ORANGE, YES_NO, Json, preemptions
 from grafana.panels import lanes, lines, painted
-from grafana.queries import (
-    Query,
-    engine,
-)
+from grafana.queries import Query, engine
 
 
 def section(thresholds: Json) -> Json:

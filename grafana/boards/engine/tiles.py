@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 from grafana import frame
-from grafana.looks import (
-    BLUE,
-    NONE,
-    ORANGE,
-    VERMILION,
-    Json,
-    full_in,
-    states_by_code,
-    steps,
-    words,
-)
+from grafana.looks import BLUE, NONE, ORANGE, VERMILION, Json, full_in, states_by_code, steps, words
 from grafana.panels import stat
-from grafana.queries import (
-    ENGINE,
-    engine,
-    now,
-    state_code,
-)
+from grafana.queries import ENGINE, engine, now, state_code
 
 
 def section(thresholds: Json) -> Json:

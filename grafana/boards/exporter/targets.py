@@ -5,12 +5,7 @@ from __future__ import annotations
 from grafana import frame
 from grafana.looks import BLUE, Json
 from grafana.panels import lines, painted
-from grafana.queries import (
-    TARGET_KEY,
-    Query,
-    exporter,
-    worst,
-)
+from grafana.queries import TARGET_KEY, Query, exporter, worst
 
 
 def section(_: Json) -> Json:

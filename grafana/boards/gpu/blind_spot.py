@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from grafana import frame
-from grafana.looks import (
-    BLUE,
-    GREY,
-    ORANGE,
-    PURPLE,
-    STEEL,
-    VERMILION,
-    Json,
-)
+from grafana.looks import BLUE, GREY, ORANGE, PURPLE, STEEL, VERMILION, Json
 from grafana.panels import limit, lines, painted
-from grafana.queries import (
-    Query,
-    engine,
-    engine_gpus,
-)
+from grafana.queries import Query, engine, engine_gpus
 
 
 def section(_: Json) -> Json:

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from grafana import frame
 from grafana.frame import engine_link
-from grafana.looks import (
-    BLUE,
-    ORANGE,
-    Json,
-    steps,
-)
+from grafana.looks import BLUE, ORANGE, Json, steps
 from grafana.panels import by_name, by_pattern, table
-from grafana.queries import (
-    ENGINE_KEY,
-    GPUS,
-    gpu,
-    rows,
-)
+from grafana.queries import ENGINE_KEY, GPUS, gpu, rows
 
 
 def section(thresholds: Json) -> Json:

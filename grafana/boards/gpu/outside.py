@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from grafana import frame
-from grafana.looks import (
-    BLUE,
-    ORANGE,
-    Json,
-    steps,
-)
+from grafana.looks import BLUE, ORANGE, Json, steps
 from grafana.panels import lines
-from grafana.queries import (
-    Query,
-    gpu,
-    worst,
-)
+from grafana.queries import Query, gpu, worst
 
 
 def section(thresholds: Json) -> Json:

@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 from grafana import frame
-from grafana.looks import (
-    BAD_ABOVE_0,
-    BLUE,
-    NONE,
-    ORANGE,
-    VERMILION,
-    Json,
-    steps,
-    usage,
-)
+from grafana.looks import BAD_ABOVE_0, BLUE, NONE, ORANGE, VERMILION, Json, steps, usage
 from grafana.panels import stat
-from grafana.queries import (
-    engine,
-    engine_gpus,
-    gpu,
-    gpu_source,
-    now,
-)
+from grafana.queries import engine, engine_gpus, gpu, gpu_source, now
 
 
 def section(thresholds: Json) -> Json:

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from grafana import frame
 from grafana.frame import engine_link
-from grafana.looks import (
-    Json,
-    states_by_name,
-    usage,
-)
+from grafana.looks import Json, states_by_name, usage
 from grafana.panels import by_name, coloured, table
-from grafana.queries import (
-    FLEET_USAGE,
-    fleet,
-    rows,
-)
+from grafana.queries import FLEET_USAGE, fleet, rows
 
 
 def section(thresholds: Json) -> Json:

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from grafana import frame
 from grafana.frame import engine_link
-from grafana.looks import (
-    Json,
-)
+from grafana.looks import Json
 from grafana.panels import by_name, table
-from grafana.queries import (
-    TARGET_KEY,
-    fleet,
-    fleet_targets,
-    rows,
-)
+from grafana.queries import TARGET_KEY, fleet, fleet_targets, rows
 
 
 def section(_: Json) -> Json:

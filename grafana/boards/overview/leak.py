@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from grafana import frame
-from grafana.looks import (
-    Json,
-)
+from grafana.looks import Json
 from grafana.panels import lines
-from grafana.queries import (
-    ENGINE_LEGEND,
-    Query,
-    fleet,
-    worst,
-)
+from grafana.queries import ENGINE_LEGEND, Query, fleet, worst
 
 
 def section(_: Json) -> Json:
@@ -21,18 +14,19 @@ def section(_: Json) -> Json:
         "Is it a leak",
         lines(
             "Blocks proven to be owned by nobody",
-            "Lower bound of orphaned blocks, the 5 highest engines. Above zero is proof, not an "
-            "estimate.",
+            "Lower bound of orphaned blocks, the 5 highest engines above zero: proof, not an estimate.",
             Query(worst(f"{fleet('kvcache_orphaned_blocks_low')}"), ENGINE_LEGEND),
             unit="locale",
+            no_value="none",
             size=(8, 11),
         ),
         lines(
             "Free blocks lost per hour",
-            "Load-independent loss of free blocks, the 5 highest engines. A flat line at zero is "
-            "what a healthy engine shows, however busy it is.",
+            "Load-independent loss of free blocks, the 5 highest engines above zero. A healthy "
+            "engine stays near zero, however busy it is.",
             Query(worst(f"-3600 * {fleet('kvcache_free_blocks_slope_per_second')}"), ENGINE_LEGEND),
             unit="locale",
+            no_value="none lost, or not known yet",
             size=(8, 11),
         ),
         lines(
@@ -44,6 +38,7 @@ def section(_: Json) -> Json:
                 ENGINE_LEGEND,
             ),
             unit="percentunit",
+            no_value="all pools were empty at idle, or nobody was idle",
             size=(8, 11),
         ),
     )

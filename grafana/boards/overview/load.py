@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 from grafana import frame
-from grafana.looks import (
-    BLUE,
-    ORANGE,
-    Json,
-    preemptions,
-    steps,
-    usage,
-)
+from grafana.looks import BLUE, ORANGE, Json, preemptions, steps, usage
 from grafana.panels import lines
-from grafana.queries import (
-    ENGINE_LEGEND,
-    FLEET_USAGE,
-    Query,
-    fleet,
-    worst,
-)
+from grafana.queries import ENGINE_LEGEND, FLEET_USAGE, Query, fleet, worst
 
 
 def section(thresholds: Json) -> Json:
@@ -37,10 +24,12 @@ def section(thresholds: Json) -> Json:
         ),
         lines(
             "Preemptions per completed request",
-            "The 5 highest engines. Above the upper line an engine redoes more than it finishes.",
+            "The 5 highest engines above zero. Above the upper line an engine redoes more than it "
+            "finishes.",
             Query(worst(fleet("kvcache_preemptions_per_completion_ratio")), ENGINE_LEGEND),
             unit="none",
             decimals=2,
+            no_value="none",
             limits=preemptions(thresholds),
             size=(8, 11),
         ),

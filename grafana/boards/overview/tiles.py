@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 from grafana import frame
-from grafana.looks import (
-    BAD_ABOVE_0,
-    BLUE,
-    NONE,
-    ORANGE,
-    Json,
-    full_in,
-    steps,
-    usage,
-)
+from grafana.looks import BAD_ABOVE_0, BLUE, NONE, ORANGE, Json, full_in, steps, usage
 from grafana.panels import stat
-from grafana.queries import (
-    fleet,
-    fleet_targets,
-    now,
-)
+from grafana.queries import fleet, fleet_targets, now
 
 
 def _count_in(*states: str) -> str:

@@ -61,7 +61,7 @@ def _table(thresholds: Json) -> Json:
             "state": "State",
             "Value #C": "Since",
             "Value #D": "Confidence",
-            "Value #E": "Orphaned, proven",
+            "Value #E": "Orphaned",
             "Value #F": "Blocks used",
             "Value #G": "Free blocks / h",
             "Value #H": "Full in",
@@ -70,26 +70,36 @@ def _table(thresholds: Json) -> Json:
             "Value #K": "Waiting",
         },
         hidden=("Value #A", "Value #B"),
-        sort="Orphaned, proven",
+        sort="Orphaned",
         size=(24, 8),
         no_value="nobody is in trouble",
         overrides=(
-            by_name("Target", links=engine_link("data.fields"), custom__width=190),
-            by_name("Engine", custom__width=75),
-            by_name("vLLM", custom__width=80),
-            coloured("State", mappings=states_by_name(), custom__width=150),
-            by_name("Since", unit="s", decimals=1, custom__width=100),
-            by_name("Confidence", unit="percentunit", decimals=0, custom__width=100),
-            by_name("Orphaned, proven", unit="locale", custom__width=135),
-            coloured("Blocks used", unit="percentunit", decimals=1, thresholds=usage(thresholds)),
-            by_name("Free blocks / h", unit="locale", decimals=1),
-            coloured("Full in", unit="s", decimals=1, thresholds=full_in(thresholds)),
-            by_name("Hit ratio", unit="percentunit", decimals=1),
+            by_name("Target", links=engine_link("data.fields"), custom__width=185),
+            by_name("Engine", custom__width=65),
+            by_name("vLLM", custom__width=70),
+            coloured("State", mappings=states_by_name(), custom__width=130),
+            by_name("Since", unit="s", decimals=1, custom__width=90),
+            by_name("Confidence", unit="percentunit", decimals=0, custom__width=95),
+            by_name("Orphaned", unit="locale", custom__width=105),
+            coloured(
+                "Blocks used",
+                unit="percentunit",
+                decimals=1,
+                thresholds=usage(thresholds),
+                custom__width=100,
+            ),
+            by_name("Free blocks / h", unit="locale", decimals=1, custom__width=115),
+            coloured(
+                "Full in", unit="s", decimals=1, thresholds=full_in(thresholds), custom__width=95
+            ),
+            by_name("Hit ratio", unit="percentunit", decimals=1, custom__width=80),
             coloured(
                 "Preempt. / done",
                 decimals=2,
                 thresholds=preemptions(thresholds),
+                custom__width=125,
             ),
+            by_name("Waiting", custom__width=75),
         ),
     )
 
@@ -97,10 +107,11 @@ def _table(thresholds: Json) -> Json:
 def _history() -> list[Json]:
     return [
         lanes(
-            "Verdicts of the 20 engines least often OK",
+            "Verdicts of the 15 engines least often OK",
             "One lane an engine, the state written into it; a gap is a time without a verdict.",
             Query(least_often_ok(state_code(FLEET)), ENGINE_LEGEND),
             size=(16, 11),
+            no_value="every engine was OK all the time",
             mappings=states_by_code(),
             links=engine_link("field.labels"),
         ),
@@ -108,10 +119,8 @@ def _history() -> list[Json]:
             "Engines by state",
             "How many engines are in each state. The whole fleet at once is rather a release or "
             "the load than one engine.",
-            Query(
-                f"sum by (state) ({fleet('kvcache_verdict', '', 'state')}) > 0",
-                "{{state}}",
-            ),
+            Query(_count('state="ok"'), "{{state}}"),
+            Query(_count('state!="ok"'), "{{state}}"),
             unit="none",
             decimals=0,
             fill=60,
@@ -124,3 +133,7 @@ def _history() -> list[Json]:
             ),
         ),
     ]
+
+
+def _count(states: str) -> str:
+    return f"sum by (state) ({fleet('kvcache_verdict', states, 'state')}) > 0"
