@@ -15,7 +15,7 @@ from kvcache_exporter.frozen import FrozenWatch
 from kvcache_exporter.gpu_view import GpuView, gpu_pids, one_view, with_unowned
 from kvcache_exporter.gpus import Source
 from kvcache_exporter.model import GpuSourceReading, Problem, Target
-from kvcache_exporter.processes import HostProcesses, read_host
+from kvcache_exporter.processes import HostProcesses, HostReader
 from kvcache_exporter.xid import XidWatch
 
 T = TypeVar("T")
@@ -76,25 +76,27 @@ class HostGpus:
 
     def __init__(self, sources: Sequence[Source], proc: Path = Path("/proc")) -> None:
         self._sources = tuple(sources)
-        self._proc = proc
+        self._host = HostReader(proc)
 
     async def read(self, targets: Sequence[Target], now: float) -> GpuState:
         """Read everything once; *now* is Unix seconds on the pipeline's clock."""
         reads = (in_daemon_thread(partial(source.read, now)) for source in self._sources)
         readings = tuple(await asyncio.gather(*reads))
-        return await in_daemon_thread(partial(self._join, readings, targets))
+        return await in_daemon_thread(partial(self._join, readings, targets, now))
 
     def close(self) -> None:
         """Let go of the sources."""
         for source in self._sources:
             source.close()
 
-    def _join(self, readings: tuple[GpuSourceReading, ...], targets: Sequence[Target]) -> GpuState:
+    def _join(
+        self, readings: tuple[GpuSourceReading, ...], targets: Sequence[Target], now: float
+    ) -> GpuState:
         gpus = one_view(readings).gpus
         host = HostProcesses()
         if gpus:
             urls = {target.name: target.url for target in targets}
-            host = read_host(self._proc, gpu_pids(gpus), urls)
+            host = self._host.read(gpu_pids(gpus), urls, now)
         return GpuState.of(readings, host)
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -29,6 +30,8 @@ from kvcache_exporter.procfs import (
     socket_inodes,
 )
 
+REREAD_SECONDS = 60.0
+"""/proc/net/tcp costs 10 to 30 ms, however few sockets there are, so it is not read each cycle."""
 ENGINE = re.compile(r"\S*::EngineCore(?:_DP(\d+))?")
 ENGINE_OR_WORKER = re.compile(r"\S*::(?:EngineCor|Worker)")
 SERVING = re.compile(r"vllm|python|(?:^|/)ray", re.IGNORECASE)
@@ -36,6 +39,10 @@ SERVING = re.compile(r"vllm|python|(?:^|/)ray", re.IGNORECASE)
 REAPER = re.compile(
     r"(?:\S*/)?(?:systemd|init|tini|dumb-init|catatonit|conmon|containerd-shim\S*)(?:\s|$)"
 )
+
+
+Chain = tuple[Process, ...]
+"""A process, its parent, and so on."""
 
 
 class Owner(NamedTuple):
@@ -52,45 +59,84 @@ class HostProcesses:
     owners: Mapping[int, Owner] = field(default_factory=dict)
     """Engine by process id."""
     orphans: frozenset[int] = frozenset()
-    """vLLM processes whose API server is gone."""
+    """vLLM processes whose API server is gone, and processes that are gone themselves: on an H200
+    NVML kept naming a killed process for as long as a child that it had forked lived."""
     complete: bool = False
     """Whether "no process" in NVML's lists means nobody; in a pid namespace they are empty."""
     problems: Mapping[str, Problem] = field(default_factory=dict)
     """By target on this host: why it owns no process on a GPU."""
 
 
+class HostReader:
+    """Reads the host again when a process on a GPU has changed, or a parent of one."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._seen: object = None
+        self._time = 0.0
+        self._host = HostProcesses()
+
+    def read(self, gpu_pids: Iterable[int], urls: Mapping[str, str], now: float) -> HostProcesses:
+        """Find the owners of *gpu_pids*; *now* is Unix seconds on the pipeline's clock."""
+        chains = _chains(self._root, gpu_pids)
+        seen = (chains, dict(urls))
+        if seen != self._seen or now - self._time >= REREAD_SECONDS:
+            self._seen, self._time = seen, now
+            self._host = _host(self._root, chains, urls)
+        return self._host
+
+
 def read_host(root: Path, gpu_pids: Iterable[int], urls: Mapping[str, str]) -> HostProcesses:
     """Find the owners of *gpu_pids* among the targets, whose *urls* stand by name."""
-    chains = {pid: list(ancestry(root, pid)) for pid in set(gpu_pids)}
-    visible = sees_every_pid(root) or any(chains.values())
+    return _host(root, _chains(root, gpu_pids), urls)
+
+
+def _chains(root: Path, pids: Iterable[int]) -> dict[int, Chain]:
+    return {pid: tuple(ancestry(root, pid)) for pid in set(pids)}
+
+
+def _host(root: Path, chains: Mapping[int, Chain], urls: Mapping[str, str]) -> HostProcesses:
     sockets = _target_sockets(root, urls)
-    targets = {inode: target for target, inodes in sockets.items() for inode in inodes}
     held = {
         process.pid: socket_inodes(root, process.pid)
-        for chain in chains.values()
-        for process in chain
+        for process in chain.from_iterable(chains.values())
     }
-    owners = {
-        pid: owner
-        for pid, chain in chains.items()
-        if (owner := _owner(chain, held, targets)) is not None
-    }
-    orphans = {pid for pid, chain in chains.items() if pid not in owners and _orphaned(chain)}
+    owners = _owners(chains, held, sockets)
+    every_pid = sees_every_pid(root)
+    visible = every_pid or any(chains.values())
     serving = {target for target, inodes in sockets.items() if inodes}
-    lost = serving - {owner.target for owner in owners.values()}
     problem = _reason(visible, None in held.values(), bool(chains))
-    problems = {} if problem is None else dict.fromkeys(sorted(lost), problem)
-    # An engine that serves here while nobody is on any GPU: it runs on the CPU, or the driver does
-    # not list processes (WSL, vGPU). An empty list proves nothing then.
-    complete = any(chains.values()) or (visible and not serving)
-    return HostProcesses(owners, frozenset(orphans), complete, problems)
+    lost = sorted(serving - {owner.target for owner in owners.values()})
+    return HostProcesses(
+        owners,
+        _orphans({pid: up for pid, up in chains.items() if pid not in owners}, every_pid),
+        # An engine that serves here while nobody is on any GPU: it runs on the CPU, or the driver
+        # does not list processes (WSL, vGPU). An empty list proves nothing then.
+        complete=any(chains.values()) or (visible and not serving),
+        problems={} if problem is None else dict.fromkeys(lost, problem),
+    )
+
+
+def _owners(
+    chains: Mapping[int, Chain],
+    held: Mapping[int, frozenset[int] | None],
+    sockets: Mapping[str, list[int]],
+) -> dict[int, Owner]:
+    targets = {inode: target for target, inodes in sockets.items() for inode in inodes}
+    found = {pid: _owner(up, held, targets) for pid, up in chains.items()}
+    return {pid: owner for pid, owner in found.items() if owner is not None}
+
+
+def _orphans(chains: Mapping[int, Chain], every_pid: bool) -> frozenset[int]:
+    """Pids without a living server; one that is not in /proc is dead where /proc shows them all."""
+    return frozenset(pid for pid, up in chains.items() if (_orphaned(up) if up else every_pid))
 
 
 def _owner(
-    chain: list[Process], held: Mapping[int, frozenset[int] | None], targets: Mapping[int, str]
+    up: Chain, held: Mapping[int, frozenset[int] | None], targets: Mapping[int, str]
 ) -> Owner | None:
     engine = None
-    for process in chain:
+    for process in up:
         if engine is None and (match := ENGINE.match(process.command)) is not None:
             engine = match[1]
         for inode in (held[process.pid] or frozenset()) & targets.keys():
@@ -98,14 +144,14 @@ def _owner(
     return None
 
 
-def _orphaned(chain: list[Process]) -> bool:
+def _orphaned(up: Chain) -> bool:
     """Whether the topmost engine process was handed to a process that only collects the dead."""
-    ours = [place for place, p in enumerate(chain) if ENGINE_OR_WORKER.match(p.command)]
+    ours = [place for place, p in enumerate(up) if ENGINE_OR_WORKER.match(p.command)]
     if not ours:
         return False
-    if ours[-1] == len(chain) - 1:
-        return chain[-1].parent <= 1  # process 1 may be hidden from us, and 0 has no entry
-    parent = chain[ours[-1] + 1]
+    if ours[-1] == len(up) - 1:
+        return up[-1].parent <= 1  # process 1 may be hidden from us, and 0 has no entry
+    parent = up[ours[-1] + 1]
     if REAPER.match(parent.command):
         return True
     return parent.pid == 1 and SERVING.search(parent.command) is None

@@ -1,21 +1,24 @@
 """What real H200s showed: flat memory above a leak, and each engine on its own GPUs."""
 
+import json
 from pathlib import Path
 
 import pytest
-from proc_tree import build
+from proc_tree import ProcTree, build
 
 from kvcache_exporter import recording
 from kvcache_exporter.analyze import pages
 from kvcache_exporter.analyze.replay import replay
 from kvcache_exporter.follow import Follower
-from kvcache_exporter.gpu_view import gpu_pids, with_unowned
+from kvcache_exporter.gpu_view import gpu_pids, unowned_bytes, with_unowned
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.merge import assign
-from kvcache_exporter.model import Target
+from kvcache_exporter.model import GpuProcess, GpuReading, Target
 from kvcache_exporter.processes import read_host
 
 RECORDINGS = Path(__file__).parent / "data" / "recordings"
+PROOF = Path(__file__).parent / "data" / "h200x2-gpu-proof.json"
+"""Printed by ``python -m benchmarks.gpu_proof`` on a machine with two H200s; UUIDs replaced."""
 URL = "http://127.0.0.1:8000/metrics"
 FIRST, SECOND = (f"GPU-00000000-0000-0000-0000-00000000000{letter}" for letter in "ab")
 
@@ -68,3 +71,12 @@ def test_idle_blocks_of_each_engine_stand_beside_its_own_gpu(tmp_path):
     engines, _ = last_cycle(tmp_path, "h200x2-dp2-leak-abort", "data parallel")
     used = {one.gpu_uuids: one.reading.used_blocks for one in engines}
     assert used == {(FIRST,): 1059, (SECOND,): 438}
+
+
+def test_memory_of_a_killed_process_that_a_forked_child_keeps_is_held_by_nobody(tmp_path):
+    """Seen on an H200: NVML names the dead parent, and never the child that keeps its memory."""
+    seen = json.loads(PROOF.read_text())["life_of_a_process"]["parent_killed_child_lives"]
+    processes = tuple(GpuProcess(*each) for each in seen["processes"])
+    gpu = GpuReading(seen["uuid"], "nvml", used_bytes=seen["used"], processes=processes)
+    host = read_host(ProcTree(tmp_path).root, gpu_pids([gpu]), {})
+    assert unowned_bytes(gpu, host) == seen["used"] > 4 << 30

@@ -1,12 +1,19 @@
 """Who owns a process on a GPU, on trees recorded on two H200s and on trees made of their traps."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from proc_tree import ProcTree, build, memory_by_gpu
 
-from kvcache_exporter.processes import HostProcesses, Owner, read_host
+from kvcache_exporter.processes import (
+    REREAD_SECONDS,
+    HostProcesses,
+    HostReader,
+    Owner,
+    read_host,
+)
 
 URL = {"t": "http://127.0.0.1:8000/metrics"}
 API = "python3 -m vllm.entrypoints.openai.api_server --port 8000"
@@ -189,13 +196,43 @@ def test_an_empty_list_means_nobody_where_nothing_serves(tree):
     assert read_host(tree.root, [], {}) == HostProcesses(complete=True)
 
 
-def test_a_process_that_ends_meanwhile_is_left_out(tree):
-    assert read_host(tree.root, [12, 4711], URL).owners == {12: Owner("t", None)}
+def test_a_dead_process_that_nvml_still_names_owns_nothing(tree):
+    host = read_host(tree.root, [12, 4711], URL)
+    assert (host.owners, host.orphans) == ({12: Owner("t", None)}, {4711})
+
+
+def test_a_pid_of_another_namespace_is_not_taken_for_a_dead_one(tree):
+    tree.namespace("pid:[4026532999]")
+    assert read_host(tree.root, [12, 4711], URL).orphans == frozenset()
 
 
 def test_a_parent_loop_ends(tree):
     tree.process(99, 99, "odd")
     assert read_host(tree.root, [99], URL).owners == {}
+
+
+def test_a_server_that_dies_is_noticed_at_once(tree):
+    reader = HostReader(tree.root)
+    assert reader.read([12], URL, 0.0).owners == {12: Owner("t", None)}
+    shutil.rmtree(tree.root / "10")
+    (tree.root / "11" / "stat").write_text("11 (VLLM::EngineCor) S 1 1 1 0 -1\n")
+    host = reader.read([12], URL, 10.0)
+    assert (host.owners, host.orphans) == ({}, {12})
+
+
+def test_a_socket_that_opens_later_is_noticed_within_a_minute(tree):
+    reader = HostReader(tree.root)
+    later = {"u": "http://127.0.0.1:8001"}
+    assert reader.read([12], later, 0.0).owners == {}
+    tree.listen("127.0.0.1", 8001, 499)
+    assert reader.read([12], later, REREAD_SECONDS - 1.0).owners == {}
+    assert reader.read([12], later, REREAD_SECONDS).owners == {12: Owner("u", None)}
+
+
+def test_another_target_is_looked_for_at_once(tree):
+    reader = HostReader(tree.root)
+    assert reader.read([12], {}, 0.0).owners == {}
+    assert reader.read([12], URL, 1.0).owners == {12: Owner("t", None)}
 
 
 def test_our_own_proc_is_readable():

@@ -10,7 +10,7 @@ from typing import Any
 from kvcache_exporter.gpu_view import gpu_pids, one_view
 from kvcache_exporter.gpus.nvml import NvmlSource
 from kvcache_exporter.model import GpuReading, GpuSourceReading
-from kvcache_exporter.processes import HostProcesses, read_host
+from kvcache_exporter.processes import HostProcesses, HostReader
 
 STEP_SECONDS = 60.0
 PORT = 18765
@@ -34,6 +34,7 @@ class Eyes:
 
     def __init__(self) -> None:
         self.source = NvmlSource()
+        self.reader = HostReader(Path("/proc"))
 
     def look(self) -> GpuSourceReading:
         return self.source.read(time.time())
@@ -44,7 +45,7 @@ class Eyes:
     def host(self) -> tuple[tuple[GpuReading, ...], HostProcesses]:
         gpus = one_view([self.look()]).gpus
         url = {"proof": f"http://127.0.0.1:{PORT}/metrics"}
-        return gpus, read_host(Path("/proc"), gpu_pids(gpus), url)
+        return gpus, self.reader.read(gpu_pids(gpus), url, time.time())
 
 
 def until(condition: Callable[[], bool]) -> float | None:
