@@ -28,7 +28,7 @@ def render(snapshot: Snapshot) -> bytes:
     _families(lines, targets.METRICS, snapshot.targets, _target_labels)
     _families(lines, engines.METRICS, snapshot.engines, _engine_labels)
     _families(lines, gpus.METRICS, snapshot.gpus, _gpu_labels)
-    _families(lines, sources.METRICS, snapshot.gpu_sources, _source_labels)
+    _families(lines, sources.METRICS, sources.joined(snapshot.gpu_sources), _source_labels)
     _families(lines, exporter.METRICS, (snapshot,), lambda _: ())
     return "".join(lines).encode("utf-8", "replace")
 

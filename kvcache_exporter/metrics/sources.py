@@ -3,9 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from kvcache_exporter.metrics._metric import Metric, Row, metric
 from kvcache_exporter.model import GpuSourceReading
+
+
+def joined(sources: Iterable[GpuSourceReading]) -> tuple[GpuSourceReading, ...]:
+    """Make one of all sources with one name, such as several DCGM exporters: up if all are."""
+    found: dict[str, GpuSourceReading] = {}
+    for one in sources:
+        known = found.get(one.source)
+        found[one.source] = one if known is None else _both(known, one)
+    return tuple(found.values())
+
+
+def _both(one: GpuSourceReading, other: GpuSourceReading) -> GpuSourceReading:
+    return replace(
+        one,
+        up=one.up and other.up,
+        gpus=one.gpus + other.gpus,
+        expected=_sum(one.expected, other.expected),
+        seen=_sum(one.seen, other.seen),
+        problem=one.problem or other.problem,
+    )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one + (other or 0)
 
 
 def _problems(source: GpuSourceReading) -> Iterable[Row]:
