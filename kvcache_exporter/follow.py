@@ -167,6 +167,7 @@ class Follower:
             gpu_uuids=tuple(gpu.uuid for gpu in gpus),
             vllm_version=self.version,
             trace=trace,
+            hold_seconds=self._judges[engine].history.hold_seconds,
         )
 
 

@@ -341,6 +341,8 @@ class EngineStatus:
     gpu_uuids: tuple[str, ...] = ()
     vllm_version: str | None = None
     trace: Trace = field(default_factory=Trace)
+    hold_seconds: float | None = None
+    """How long blocks may rightly outlive their request here, as the judge allows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,11 @@ METRICS: tuple[Metric[EngineStatus], ...] = (
         ],
         ("finding",),
     ),
+    metric(
+        "kvcache_hold_seconds",
+        "How long blocks may rightly outlive their request, by configuration or connector.",
+        lambda e: e.hold_seconds if e.reading else None,
+    ),
     Metric(
         "kvcache_blocks_lost_per_event",
         "Blocks lost for each event of the kind that explains the loss best.",
