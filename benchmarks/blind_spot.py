@@ -9,6 +9,7 @@ beside it. Prints the numbers in the picture and writes ``docs/images/blind-spot
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,14 @@ RECORDING = ROOT / "tests" / "data" / "recordings" / "h200-leak-abort.jsonl.gz"
 TRUTH = RECORDING.with_name("h200-leak-abort.truth.json")
 PICTURE = ROOT / "docs" / "images" / "blind-spot.png"
 GIB = 1 << 30
-DRIVER, BLOCKS, PROVEN, INK = "#5b6770", "#c0392b", "#e8a39b", "#222222"
+DRIVER, BLOCKS, PROVEN, LOAD, INK = "#5b6770", "#c0392b", "#f3c9c4", "#b8c4cc", "#222222"
+OTHER = "#dfe3e6"
+COLOURS = {
+    State.OK: "#8fbf9f",
+    State.HELD_IDLE: "#f2d16b",
+    State.LEAK_SUSPECT: "#e89c4f",
+    State.LEAK: BLOCKS,
+}
 
 
 @dataclass
@@ -37,6 +45,7 @@ class Seen:
     hours: list[float] = field(default_factory=list)
     used_gib: list[float] = field(default_factory=list)
     total_gib: float = 0.0
+    used_blocks: list[float] = field(default_factory=list)
     orphaned: list[float] = field(default_factory=list)
     proven: list[float] = field(default_factory=list)
     verdicts: list[tuple[float, State]] = field(default_factory=list)
@@ -52,13 +61,18 @@ class Seen:
         self.hours.append(hour)
         self.used_gib.append((gpu.used_bytes or 0) / GIB)
         self.total_gib = (gpu.total_bytes or 0) / GIB
-        self.orphaned.append(judgement.orphaned_blocks or 0)
-        self.proven.append(judgement.orphaned_blocks_low or 0)
+        self.used_blocks.append(_known(getattr(observation.reading, "used_blocks", None)))
+        self.orphaned.append(_known(judgement.orphaned_blocks))
+        self.proven.append(_known(judgement.orphaned_blocks_low))
         self.findings |= {finding.kind for finding in judgement.findings}
         if not self.verdicts or self.verdicts[-1][1] is not judgement.state:
             self.verdicts.append((hour, judgement.state))
         if judgement.leak_active and self.leak_hour is None:
             self.leak_hour = hour
+
+
+def _known(value: int | None) -> float:
+    return math.nan if value is None else float(value)
 
 
 def read(recording: Path) -> Seen:
@@ -104,19 +118,12 @@ def numbers(seen: Seen, truth: tuple[list[float], list[int]]) -> dict[str, Any]:
 def draw(seen: Seen, truth: tuple[list[float], list[int]], told: dict[str, Any]) -> None:
     """Write the picture."""
     plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
-    figure, (above, below) = plt.subplots(
-        2, 1, sharex=True, figsize=(10, 6.2), layout="constrained"
+    figure, (driver, blocks, verdict) = plt.subplots(
+        3, 1, sharex=True, figsize=(10, 7), layout="constrained", height_ratios=(5, 5, 0.8)
     )
-    _driver(above, seen, told)
-    _blocks(below, seen, truth)
-    for axes in (above, below):
-        if seen.leak_hour is not None:
-            axes.axvline(seen.leak_hour, color=BLOCKS, linewidth=1.2, linestyle=(0, (4, 3)))
-    if seen.leak_hour is not None:
-        below.annotate(
-            f" verdict: leak\n after {seen.leak_hour:.2f} h", (seen.leak_hour, 0.86),
-            xycoords=("data", "axes fraction"), color=BLOCKS, weight="bold",
-        )  # fmt: skip
+    _driver(driver, seen, told)
+    _blocks(blocks, seen, truth)
+    _verdict(verdict, seen)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(PICTURE, dpi=140, metadata={"Software": None})
 
@@ -127,26 +134,39 @@ def _driver(axes: Any, seen: Seen, told: dict[str, Any]) -> None:
     axes.set_ylabel("GiB")
     axes.set_title("What the driver sees: GPU memory used (NVML)", loc="left", color=INK)
     axes.text(
-        seen.hours[-1], seen.used_gib[-1] - 8,
+        0.02,
+        0.5,
         f"{told['driver_used_gib_first']:.1f} to {told['driver_used_gib_last']:.1f} GiB: "
         f"{told['driver_rise_percent']:+.1f} % in all, "
         f"{told['driver_rise_bytes_while_leaking']:,} bytes while blocks are lost",
-        ha="right", va="top", color=DRIVER,
-    )  # fmt: skip
+        transform=axes.transAxes,
+        color=DRIVER,
+    )
 
 
 def _blocks(axes: Any, seen: Seen, truth: tuple[list[float], list[int]]) -> None:
-    axes.fill_between(seen.hours, seen.proven, color=PROVEN, linewidth=0, label="proven")
-    axes.plot(seen.hours, seen.orphaned, color=BLOCKS, linewidth=2.2, label="estimated")
-    axes.step(
-        *truth, where="post", color=INK, linewidth=1.2, linestyle=":", label="injected (truth)"
-    )
-    axes.set_ylim(0, 1.12 * max(truth[1]))
+    axes.plot(seen.hours, seen.used_blocks, color=LOAD, linewidth=1.0, label="used")
+    axes.step(*truth, where="post", color=INK, linewidth=1.4, linestyle=":", label="lost (truth)")
+    axes.plot(seen.hours, seen.orphaned, color=BLOCKS, linewidth=2.2, label="lost (estimated)")
+    axes.fill_between(seen.hours, seen.proven, color=PROVEN, linewidth=0, label="lost (proven)")
     axes.set_xlim(0, seen.hours[-1])
-    axes.set_ylabel("blocks")
+    axes.set_ylim(0, None)
+    axes.set_ylabel("KV blocks")
+    axes.set_title("What it cannot see: blocks that nobody owns", loc="left", color=INK)
+    axes.legend(loc="upper left", frameon=False)
+
+
+def _verdict(axes: Any, seen: Seen) -> None:
+    ends = [*(hour for hour, _ in seen.verdicts[1:]), seen.hours[-1]]
+    told: set[State] = set()
+    for (start, state), end in zip(seen.verdicts, ends, strict=True):
+        label = None if state in told else str(state)
+        axes.axvspan(start, end, color=COLOURS.get(state, OTHER), linewidth=0, label=label)
+        told.add(state)
+    axes.set_yticks([])
+    axes.set_ylabel("verdict", rotation=0, ha="right", va="center")
     axes.set_xlabel("hours")
-    axes.set_title("What it cannot see: KV blocks that nobody owns", loc="left", color=INK)
-    axes.legend(loc="lower right", frameon=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -1.2), ncols=len(told), frameon=False)
 
 
 def main() -> None:
