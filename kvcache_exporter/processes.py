@@ -9,23 +9,18 @@ on a host with thousands of others.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
+from kvcache_exporter.listening import listening_inodes
 from kvcache_exporter.model import Problem
 from kvcache_exporter.procfs import (
-    Address,
-    Listener,
     Process,
     ancestry,
-    host_name,
-    listeners,
-    own_addresses,
+    network_namespace,
     sees_every_pid,
     socket_inodes,
 )
@@ -64,7 +59,7 @@ class HostProcesses:
     complete: bool = False
     """Whether "no process" in NVML's lists means nobody; in a pid namespace they are empty."""
     problems: Mapping[str, Problem] = field(default_factory=dict)
-    """By target on this host: why it owns no process on a GPU."""
+    """By target that listens on this host: why it owns no process on a GPU."""
 
 
 class HostReader:
@@ -96,7 +91,9 @@ def _chains(root: Path, pids: Iterable[int]) -> dict[int, Chain]:
 
 
 def _host(root: Path, chains: Mapping[int, Chain], urls: Mapping[str, str]) -> HostProcesses:
-    sockets = _target_sockets(root, urls)
+    sockets = listening_inodes(root, urls)
+    for space in _other_network_namespaces(root, chains):
+        sockets |= listening_inodes(space, urls, own=False)
     held = {
         process.pid: socket_inodes(root, process.pid)
         for process in chain.from_iterable(chains.values())
@@ -115,6 +112,16 @@ def _host(root: Path, chains: Mapping[int, Chain], urls: Mapping[str, str]) -> H
         complete=any(chains.values()) or (visible and not serving),
         problems={} if problem is None else dict.fromkeys(lost, problem),
     )
+
+
+def _other_network_namespaces(root: Path, chains: Mapping[int, Chain]) -> Iterator[Path]:
+    """Yield a process of each network namespace but ours, such as that of each pod with a GPU."""
+    known = {network_namespace(root / "self"), None}
+    for process in chain.from_iterable(chains.values()):
+        path = root / str(process.pid)
+        if (space := network_namespace(path)) not in known:
+            known.add(space)
+            yield path
 
 
 def _owners(
@@ -155,37 +162,6 @@ def _orphaned(up: Chain) -> bool:
     if REAPER.match(parent.command):
         return True
     return parent.pid == 1 and SERVING.search(parent.command) is None
-
-
-def _target_sockets(root: Path, urls: Mapping[str, str]) -> dict[str, list[int]]:
-    """Inodes that listen where each target's URL points; only targets on this host are in it."""
-    listening, own, name = listeners(root), own_addresses(root), host_name(root)
-    found = {}
-    for target, url in urls.items():
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        on_port = [listener for listener in listening if listener.port == port]
-        host = parts.hostname or ""
-        if host in ("localhost", name):
-            found[target] = [listener.inode for listener in on_port]
-        elif _is_own(host, own):
-            found[target] = _answering(host, on_port)
-    return found
-
-
-def _is_own(host: str, own: set[Address]) -> bool:
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_unspecified or address in own
-
-
-def _answering(host: str, on_port: list[Listener]) -> list[int]:
-    """Prefer, like the kernel, a socket bound to the address over one bound to all of them."""
-    address = ip_address(host)
-    exact = [listener.inode for listener in on_port if listener.address == address]
-    return exact or [each.inode for each in on_port if each.address.is_unspecified]
 
 
 def _reason(visible: bool, forbidden: bool, any_process: bool) -> Problem | None:

@@ -110,6 +110,11 @@ def sees_every_pid(root: Path) -> bool:
     return list(_links([root / "self" / "ns" / "pid"])) == [INITIAL_PID_NAMESPACE]
 
 
+def network_namespace(process: Path) -> str | None:
+    """Return what names the network namespace of a process; None when we may not look."""
+    return next(_links([process / "ns" / "net"]), None)
+
+
 def _links(paths: Iterable[Path]) -> Iterator[str]:
     for path in paths:
         try:

@@ -49,6 +49,18 @@ class ProcTree:
         (self.root / "net").mkdir(exist_ok=True)
         (self.root / "net" / "fib_trie").write_text(text)
 
+    def pod(self, number, pids, address, port, inode):
+        """Put processes into a network namespace of their own that listens on all addresses."""
+        (self.root / "self" / "ns" / "net").unlink(missing_ok=True)
+        (self.root / "self" / "ns" / "net").symlink_to("net:[1]")
+        for pid in pids:
+            inner = ProcTree.__new__(ProcTree)
+            inner.root, inner.rows = self.root / str(pid), {"tcp": [], "tcp6": []}
+            inner.own_address(address)
+            inner.listen("0.0.0.0", port, inode)
+            (inner.root / "ns").mkdir()
+            (inner.root / "ns" / "net").symlink_to(f"net:[{number}]")
+
 
 def recorded(title):
     """The part of the recording under a title such as ``data parallel``."""

@@ -142,6 +142,29 @@ def test_an_engine_handed_to_a_collector_of_the_dead_is_an_orphan(tree, reaper):
     assert read_host(tree.root, [81], URL).orphans == {81}
 
 
+@pytest.fixture
+def pods(tmp_path):
+    """Two pods on this node, each with a server at port 8000 of its own address."""
+    tree = ProcTree(tmp_path)
+    for number, address in ((2, "10.244.0.2"), (3, "10.244.0.3")):
+        server, engine = 100 * number, 100 * number + 1
+        tree.process(server, 1, API, [1000 + number])
+        tree.process(engine, server, f"VLLM::EngineCore_DP{number - 2}")
+        tree.pod(number, (server, engine), address, 8000, 1000 + number)
+    return tree
+
+
+def test_servers_in_pods_of_this_node_are_found_by_their_pods_address(pods):
+    urls = {"a": "http://10.244.0.2:8000/metrics", "b": "http://10.244.0.3:8000/metrics"}
+    owners = read_host(pods.root, [201, 301], urls).owners
+    assert owners == {201: Owner("a", "0"), 301: Owner("b", "1")}
+
+
+def test_loopback_is_ours_and_never_a_pods(pods):
+    host = read_host(pods.root, [201, 301], URL)
+    assert host.owners == {}
+
+
 def test_a_training_job_is_neither_owned_nor_an_orphan(tree):
     tree.process(90, 1, "python3 train.py")
     host = read_host(tree.root, [90], {})

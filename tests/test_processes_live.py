@@ -1,8 +1,10 @@
 """The process tree of this machine itself: real sockets, real parents, a real SIGKILL."""
 
+import shlex
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from kvcache_exporter.procfs import ancestry
 
 SERVER = """
 import socket, subprocess, sys, time
-server = socket.create_server(("127.0.0.1", 0))
+server = socket.create_server((sys.argv[1], 0))
 workers = [
     subprocess.Popen([f"VLLM::EngineCore_DP{n}", "-c", "sleep 600 & echo $!; wait"],
                      executable="/bin/bash", stdout=subprocess.PIPE, text=True)
@@ -24,18 +26,42 @@ time.sleep(600)
 """
 
 
-@pytest.fixture
-def server():
+POD = "ip link set lo up && ip addr add 10.77.0.2/32 dev lo && exec "
+
+
+@contextmanager
+def serving(*command):
     """A server with two engines of one worker each: (process, port, worker pids)."""
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         port, *workers = map(int, process.stdout.readline().split())
         yield process, port, workers
         engines = [next(iter(list(ancestry(Path("/proc"), pid))[1:])).pid for pid in workers]
         for pid in (*workers, *engines):
             subprocess.run(["kill", "-KILL", str(pid)], check=False)
         process.kill()
+
+
+@pytest.fixture
+def server():
+    with serving(sys.executable, "-c", SERVER, "127.0.0.1") as started:
+        yield started
+
+
+@pytest.fixture
+def server_in_a_pod():
+    able = subprocess.run(["unshare", "-n", "sh", "-c", f"{POD} true"], capture_output=True)
+    if able.returncode:
+        pytest.skip("no network namespaces for us here")
+    inside = f"{POD} {shlex.join([sys.executable, '-c', SERVER, '0.0.0.0'])}"
+    with serving("unshare", "-n", "sh", "-c", inside) as started:
+        yield started
+
+
+def test_workers_in_a_network_namespace_are_traced_by_its_address(server_in_a_pod):
+    _, port, (first, second) = server_in_a_pod
+    urls = {"t": f"http://10.77.0.2:{port}/metrics", "u": f"http://127.0.0.1:{port}/metrics"}
+    host = read_host(Path("/proc"), [first, second], urls)
+    assert host.owners == {first: Owner("t", "0"), second: Owner("t", "1")}
 
 
 def test_workers_are_traced_to_the_socket_of_their_server(server):
