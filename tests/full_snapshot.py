@@ -59,7 +59,9 @@ JUDGEMENT = filled(
 TARGET = Target(
     "server:8000", "http://server:8000/metrics", (("namespace", "prod"), ("pod", "p-0"))
 )
-ENGINE = EngineStatus(TARGET.name, "0", TARGET.labels, READING, JUDGEMENT, (UUID,), "0.32.0")
+ENGINE = EngineStatus(
+    TARGET.name, "0", TARGET.labels, READING, JUDGEMENT, (UUID,), "0.32.0", hold_seconds=600.0
+)
 UP = TargetStatus(TARGET, True, NOW - 1, 0.0125, (), (("timeout", 3),))
 DOWN = TargetStatus(
     Target("gone:8000", "http://gone:8000/metrics"), False, None, 5.0, (Problem("refused", "?"),)
