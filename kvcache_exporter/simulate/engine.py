@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from random import Random
 
+from .config import EngineConfig
 from .kv_cache import KVCache
-from .leaks import Leak, lost_between
+from .leaks import lost_between
 from .metrics import Metrics
 from .page import EngineLabels
 from .request import Request
-from .scheduler import Scheduler, Speed
+from .scheduler import Scheduler
 from .workload import Workload, requests
-
-PLAIN = ("vllm-0.32.0.prom.in",)
-NIXL = "nixl-0.32.0.prom.in"
-"""What a NIXL connector adds to the page; names from vLLM's source, the order not recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """How an engine is started and what is wrong with it."""
-
-    model_name: str = "tiny"
-    num_gpu_blocks: int = 2048
-    """With the null block, as vLLM prints it."""
-    block_size: int = 16
-    max_num_seqs: int = 256
-    max_num_queued_reqs: int = 500
-    prefix_caching: bool = True
-    hold_seconds: float = 0.0
-    """How long blocks stay held after a request ended, to be read by a decode engine."""
-    speed: Speed = field(default_factory=Speed)
-    step_seconds: float = 1.0
-    """One simulated step stands for all engine steps in this time."""
-    leaks: tuple[Leak, ...] = ()
-    templates: tuple[str, ...] = PLAIN
 
 
 class Engine:
@@ -74,10 +50,7 @@ class Engine:
         self.metrics = Metrics(config.templates, self._epoch + self.clock)
         cache = KVCache(blocks, config.block_size, config.prefix_caching)
         rng = Random(self._seed + 1)  # noqa: S311
-        self.scheduler = Scheduler(
-            cache, self.metrics, config.speed, config.max_num_seqs, config.leaks, rng
-        )
-        self.scheduler.hold_seconds = config.hold_seconds
+        self.scheduler = Scheduler(cache, self.metrics, config, rng)
 
     def advance(self, seconds: float) -> None:
         """Let virtual time pass."""

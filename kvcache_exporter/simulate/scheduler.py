@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from .config import EngineConfig
 from .kv_cache import KVCache
-from .leaks import Event, Leak, lost_at
+from .leaks import Event, lost_at
 from .metrics import Metrics
 from .request import Request
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """How fast the simulated GPU is."""
-
-    prefill_tokens_per_second: float = 8000.0
-    decode_tokens_per_second: float = 40.0
-    """Of a request that runs alone."""
-    half_speed_requests: float = 120.0
-    """Running requests at which each decodes half as fast as alone."""
 
 
 @dataclass(slots=True)
@@ -52,26 +41,15 @@ class Scheduler:
     One call of `step` stands for as many engine steps as fit into its seconds.
     """
 
-    def __init__(
-        self,
-        cache: KVCache,
-        metrics: Metrics,
-        speed: Speed,
-        max_num_seqs: int,
-        leaks: Sequence[Leak],
-        rng: Random,
-    ) -> None:
+    def __init__(self, cache: KVCache, metrics: Metrics, config: EngineConfig, rng: Random) -> None:
         self.cache = cache
         self.metrics = metrics
-        self.speed = speed
-        self.max_num_seqs = max_num_seqs
-        self.leaks = leaks
+        self.config = config
         self.rng = rng
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.held: deque[tuple[float, Request]] = deque()
         """(release time, request) whose blocks wait to be read after the request has ended."""
-        self.hold_seconds = 0.0
         self.is_stalled = False
         self._decode_carry = 0.0
 
@@ -89,7 +67,7 @@ class Scheduler:
         """Compute for some seconds, free what has ended, admit, and publish the gauges."""
         self._release_held(now)
         if not self.is_stalled:
-            budget = int(self.speed.prefill_tokens_per_second * seconds)
+            budget = int(self.config.speed.prefill_tokens_per_second * seconds)
             step = Step(now, now + seconds, budget, self._decode_tokens(seconds))
             self._compute_running(step)
             self._end_requests(step.end)
@@ -113,8 +91,8 @@ class Scheduler:
 
     def _decode_tokens(self, seconds: float) -> int:
         """Count the tokens each decoding request gets, carrying fractions to the next step."""
-        slowdown = 1 + len(self.running) / self.speed.half_speed_requests
-        exact = self.speed.decode_tokens_per_second / slowdown * seconds + self._decode_carry
+        slowdown = 1 + len(self.running) / self.config.speed.half_speed_requests
+        exact = self.config.speed.decode_tokens_per_second / slowdown * seconds + self._decode_carry
         self._decode_carry = exact % 1
         return int(exact)
 
@@ -132,7 +110,7 @@ class Scheduler:
             index += 1
 
     def _admit(self, step: Step) -> None:
-        while self.waiting and len(self.running) < self.max_num_seqs and step.budget > 0:
+        while self.waiting and len(self.running) < self.config.max_num_seqs and step.budget > 0:
             request = self.waiting[0]
             total = request.prompt_tokens + request.generated_tokens
             matched = self.cache.match(request, total)
@@ -186,8 +164,8 @@ class Scheduler:
                 self._finish(request, now)
 
     def _finish(self, request: Request, now: float) -> None:
-        if self.hold_seconds:
-            self.held.append((now + self.hold_seconds, request))
+        if self.config.hold_seconds:
+            self.held.append((now + self.config.hold_seconds, request))
         else:
             self._free(request, "finish", now)
 
@@ -197,4 +175,4 @@ class Scheduler:
             self._free(request, "finish", release_time)
 
     def _free(self, request: Request, event: Event, now: float) -> None:
-        self.cache.free(request, lost_at(self.leaks, event, request.blocks, now, self.rng))
+        self.cache.free(request, lost_at(self.config.leaks, event, request.blocks, now, self.rng))

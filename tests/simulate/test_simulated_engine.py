@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcache_exporter.simulate.engine import Engine, EngineConfig
+from kvcache_exporter.simulate.config import EngineConfig, Speed
+from kvcache_exporter.simulate.engine import Engine
 from kvcache_exporter.simulate.leaks import Leak
-from kvcache_exporter.simulate.scheduler import Speed
 from kvcache_exporter.simulate.workload import Workload
 
 LEAKS = st.builds(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kvcache_exporter.simulate.engine import Engine, EngineConfig
+from kvcache_exporter.simulate.config import EngineConfig
+from kvcache_exporter.simulate.engine import Engine
 from kvcache_exporter.simulate.page import EngineLabels, Layout, histograms, render
 from kvcache_exporter.simulate.template import fresh_values, key_of
 from kvcache_exporter.simulate.workload import Workload

@@ -13,7 +13,8 @@ from kvcache_exporter.engines import vllm
 from kvcache_exporter.model import Problem, Target
 from kvcache_exporter.samples import Parser
 from kvcache_exporter.scrape import Client, FilteredRoute
-from kvcache_exporter.simulate.engine import NIXL, PLAIN, Engine, EngineConfig
+from kvcache_exporter.simulate.config import NIXL, PLAIN, EngineConfig
+from kvcache_exporter.simulate.engine import Engine
 from kvcache_exporter.simulate.server import Server, ServerThread
 from kvcache_exporter.simulate.site import Site
 from kvcache_exporter.simulate.workload import Workload
