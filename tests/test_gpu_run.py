@@ -57,10 +57,10 @@ def started(engine, driver):
     return process, f"http://{listen}"
 
 
-def metrics(address):
-    """Its metrics; empty before it listens."""
+def page(address, path):
+    """One of its pages; empty before it listens."""
     try:
-        with urllib.request.urlopen(f"{address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(address + path, timeout=10) as answer:
             return answer.read().decode()
     except OSError:
         return ""
@@ -75,10 +75,11 @@ def test_a_driver_that_hangs_for_ever_harms_neither_metrics_nor_exit(engine, tmp
         text = ""
         while SOURCE_DOWN.search(text) is None:
             time.sleep(0.2)
-            text = metrics(address)
+            text = page(address, "/metrics")
         assert "kvcache_target_up{" in text
         assert re.search(r"^kvcache_used_blocks\{.*\} \d", text, re.MULTILINE)
         assert re.search(r"^kvcache_verdict\{.*\} 1(\.0)?$", text, re.MULTILINE)
+        assert page(address, "/-/healthy")
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=5) == 0
     finally:

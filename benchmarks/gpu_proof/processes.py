@@ -103,7 +103,9 @@ def life_of_a_process(eyes: Eyes, proof: Proof, script: Path) -> None:
         time.sleep(2.0)
         orphan = eyes.gpu(uuid)
         steps["parent_killed_child_lives"] = picture(orphan)
-        steps["unowned_while_child_lives"] = unowned_bytes(orphan, eyes.host()[1])
+        nobodys = unowned_bytes(orphan, eyes.host()[1])
+        steps["unowned_while_child_lives"] = nobodys
+        proof.expect("memory that a forked child keeps is nobody's", (nobodys or 0) >= ALLOCATED)
         os.kill(child, signal.SIGKILL)
     gone = until(lambda: grew(before, eyes.gpu(uuid)) < GIB)
     steps["seconds_until_released"] = gone
