@@ -26,13 +26,23 @@ Watch = Callable[[Observation, Judgement], None]
 
 
 @dataclass(slots=True)
+class _Open:
+    """A segment that may still grow."""
+
+    start: float
+    end: float
+    state: State
+    because: tuple[str, ...]
+
+
+@dataclass(slots=True)
 class _Engine:
     """One engine while the replay runs."""
 
     target: str
     engine: str
     judge: Judge
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[_Open] = field(default_factory=list)
     findings: dict[str, Finding] = field(default_factory=dict)
     ended: list[Finding] = field(default_factory=list)
     reading: EngineReading | None = None
@@ -114,18 +124,21 @@ def _observe(
         watch(observation, judgement)
 
 
-def _extend(segments: list[Segment], time: float, judgement: Judgement) -> None:
-    last = segments[-1] if segments else None
-    if last is not None:
-        same = last.state is judgement.state
-        segments[-1] = replace(last, end=time, because=judgement.because if same else last.because)
-        if same:
+def _extend(segments: list[_Open], time: float, judgement: Judgement) -> None:
+    """Lengthen the open segment, or close it and begin the next."""
+    if segments:
+        last = segments[-1]
+        last.end = time
+        if last.state is judgement.state:
+            last.because = judgement.because
             return
-    segments.append(Segment(time, time, judgement.state, judgement.because))
+    segments.append(_Open(time, time, judgement.state, judgement.because))
 
 
 def _collect(one: _Engine, judgement: Judgement) -> None:
     """End the findings that vanished; those that are there may have new numbers."""
+    if not judgement.findings and not one.findings:
+        return
     present = {finding.kind: finding for finding in judgement.findings}
     for kind in [kind for kind in one.findings if kind not in present]:
         ended = one.findings.pop(kind)
@@ -139,7 +152,7 @@ def _finish(one: _Engine) -> EngineReport:
     return EngineReport(
         target=one.target,
         engine=one.engine,
-        timeline=tuple(one.segments),
+        timeline=tuple(Segment(s.start, s.end, s.state, s.because) for s in one.segments),
         findings=tuple(findings),
         judgement=judgement,
         reading=one.reading,
