@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from kvcache_exporter import gpus, kv_model
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Credentials, KvModel, Role, Target
 from kvcache_exporter.schema import OperatorError, build, parse_yaml
+from kvcache_exporter.urls import (
+    DEFAULT_PORT,
+    address_mistake,
+    bare,
+    metrics_url,
+    target_name,
+    url_mistake,
+)
 
-DEFAULT_PORT = 10158
-"""Free in the exporters' port register; 9100 to 9999 are all taken."""
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _RESERVED = frozenset({"target", "engine", "state", "uuid", "instance", "job"})
-_BASES = ("", "/", "/v1", "/v1/")
-"""Paths people paste for a server as a whole; its metrics are under /metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,12 @@ class Config:
             yield "listen_address", text
         yield from self._names_twice()
         yield from self._unknown_auth()
+        for name, one in self.auth.items():
+            if (text := _credentials_mistake(one)) is not None:
+                yield f"auth.{name}", text
+        for key, value in asdict(self.judge).items():
+            if isinstance(value, int | float) and value < 0:
+                yield f"judge.{key}", f"must be 0 or more, not {value:g}"
         yield from gpus.mistakes(self.gpus)
 
     def _names_twice(self) -> Iterable[tuple[str, str]]:
@@ -146,15 +155,19 @@ def load(path: Path) -> Config:
 def with_flags(config: Config, urls: Sequence[str], **flags: object) -> Config:
     """Lay command line flags over *config*; None leaves a key as it is."""
     given = {key: value for key, value in flags.items() if value is not None}
-    mistakes = [f"--vllm-url {_bare(u)}: {text}" for u in urls if (text := url_mistake(u))]
+    mistakes = [f"--vllm-url {bare(u)}: {text}" for u in urls if (text := url_mistake(u))]
     if mistakes:
         raise OperatorError(mistakes)
     names = {name: getattr(config, name) for name in config.__dataclass_fields__}
     targets = (*config.targets, *(TargetConfig(url) for url in dict.fromkeys(urls)))
     made = Config(**{**names, **given, "targets": targets})
-    if found := [f"--{key.replace('_', '-')}: {text}" for key, text in made.mistakes()]:
+    if found := [f"{_flag(key) if key in given else key}: {text}" for key, text in made.mistakes()]:
         raise OperatorError(found)
     return made
+
+
+def _flag(key: str) -> str:
+    return "--" + key.removesuffix("_seconds").replace("_", "-")
 
 
 def static_targets(config: Config) -> tuple[Target, ...]:
@@ -175,34 +188,15 @@ def static_targets(config: Config) -> tuple[Target, ...]:
     )
 
 
-def metrics_url(url: str) -> str:
-    """Complete the address of a server to that of its metrics page."""
-    parts = urlsplit(url)
-    return parts._replace(path="/metrics").geturl() if parts.path in _BASES else url
-
-
-def target_name(url: str) -> str:
-    """Name a target by host and port, and by its path where that is not /metrics."""
-    parts = urlsplit(metrics_url(url))
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return f"{host}:{port}" + ("" if parts.path == "/metrics" else parts.path)
-
-
-def url_mistake(url: str) -> str | None:
-    """Say what is wrong with the address of a server, if anything."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        return f"is not a URL: {error}"
-    if parts.scheme not in ("http", "https") or "://" not in url:
-        return f"must start with http:// or https://; did you mean http://{_bare(url)}?"
-    if not host or any(c.isspace() or ord(c) < 32 for c in url):
-        return "has no host, or a blank in it; write http://HOST:PORT"
-    if parts.username is not None or parts.password is not None:
-        return "must not carry a user or password; put them in a file and name it under auth"
-    return "must not have a fragment (#...)" if parts.fragment else None
+def _credentials_mistake(one: Credentials) -> str | None:
+    """Say what is missing or too much; half a password would fail at each scrape without a word."""
+    if (one.username is None) != (one.password_file is None):
+        return "username and password_file belong together; give both"
+    if (one.cert_file is None) != (one.key_file is None):
+        return "cert_file and key_file belong together; give both"
+    if one.bearer_file is not None and one.username is not None:
+        return "has a bearer_file and a username; a server takes one of them"
+    return None
 
 
 def label_mistake(name: str) -> str | None:
@@ -211,19 +205,4 @@ def label_mistake(name: str) -> str | None:
         return "is not a label name; use letters, digits and _ and do not start with __"
     if name in _RESERVED:
         return "is a label that the exporter or Prometheus sets itself; take another name"
-    return None
-
-
-def _bare(url: str) -> str:
-    """Strip scheme and any user and password, which must not reach a message."""
-    return url.split("//")[-1].rpartition("@")[2]
-
-
-def address_mistake(address: str) -> str | None:
-    """Say what is wrong with HOST:PORT, if anything."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        return f"must be HOST:PORT such as 127.0.0.1:{DEFAULT_PORT}, not {address!r}"
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        return f"an IPv6 address needs brackets: [{host}]:{port}"
     return None

@@ -7,6 +7,7 @@ A dataclass may add rules of its own in ``mistakes() -> Iterable[(key, text)]``.
 from __future__ import annotations
 
 import json
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -18,6 +19,8 @@ import yaml
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 MAX_ALIASES = 100
+_USER = re.compile(r"//.*@")
+"""User and password in a URL: they must not reach a message."""
 
 T = TypeVar("T")
 
@@ -65,8 +68,16 @@ def parse_yaml(text: str, path: str) -> Any:
     except Exception as error:  # PyYAML lets IndexError, KeyError and others out for odd tags
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
-        what = getattr(error, "problem", None) or str(error) or type(error).__name__
+        what = getattr(error, "problem", None) or _what(error)
         raise OperatorError([f"{path}: {where}not valid YAML: {what}"]) from None
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, (yaml.YAMLError, ValueError)):
+        return str(error)
+    return "a value does not fit its !!tag; leave the tag out"
 
 
 def _parse_json(text: str, path: str) -> Any:
@@ -203,7 +214,9 @@ def _encodable(text: str) -> bool:
 def _kind(data: Any) -> str:
     if data is None:
         return "empty"
-    names = {dict: "a mapping", list: "a list", bool: str(data).lower(), str: repr(data)}
+    if isinstance(data, str):
+        return repr(_USER.sub("//...@", data))[:80]
+    names = {dict: "a mapping", list: "a list", bool: str(data).lower()}
     return names.get(type(data), f"{data!r}")[:80]
 
 

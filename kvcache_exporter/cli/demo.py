@@ -13,7 +13,7 @@ import click
 
 from kvcache_exporter.cli._common import fail
 from kvcache_exporter.cli._demo_table import final_table, live_table, verdict
-from kvcache_exporter.config import DEFAULT_PORT
+from kvcache_exporter.urls import DEFAULT_PORT
 from kvcache_exporter.demo import Stage, stage
 from kvcache_exporter.model import Snapshot
 from kvcache_exporter.serve import pages

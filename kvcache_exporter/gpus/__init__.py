@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from kvcache_exporter.model import GpuSourceReading, Problem
 from kvcache_exporter.schema import suggestion
+from kvcache_exporter.urls import url_mistake
 
 Fetch = Callable[[str], bytes | Problem]
 
@@ -75,8 +76,10 @@ def _option_mistake(key: str, value: Any, known: Mapping[str, Any]) -> str | Non
         return f"unknown key{suggestion(key, known)}"
     default = known[key]
     if isinstance(default, tuple):
-        sound = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        return None if sound else "must be a list of texts"
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            return "must be a list of texts"
+        wrong = (text for item in value if key == "urls" and (text := url_mistake(item)))
+        return next(wrong, None)
     numeric = isinstance(default, float) and isinstance(value, int) and value is not True
     if isinstance(value, type(default)) or numeric:
         return None
