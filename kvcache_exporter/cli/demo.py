@@ -13,12 +13,12 @@ import click
 
 from kvcache_exporter.cli._common import fail
 from kvcache_exporter.cli._demo_table import final_table, live_table, verdict
-from kvcache_exporter.urls import DEFAULT_PORT
 from kvcache_exporter.demo import Stage, stage
 from kvcache_exporter.model import Snapshot
 from kvcache_exporter.serve import pages
 from kvcache_exporter.simulate.cast import STORY_SECONDS, demo_cast
 from kvcache_exporter.simulate.fleet import Fleet
+from kvcache_exporter.urls import DEFAULT_PORT
 from kvcache_exporter.web import Latest, Server, pages_of
 
 REFRESH_SECONDS = 0.5
