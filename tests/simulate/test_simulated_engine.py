@@ -71,9 +71,11 @@ def test_every_reference_belongs_to_a_request_or_is_leaked(
 
 
 @settings(max_examples=20, deadline=None)
-@given(WORKLOADS, st.integers(0, 99), st.lists(st.floats(0.1, 40), min_size=1, max_size=20))
-def test_how_time_is_cut_changes_nothing(workload: Workload, seed: int, cuts: list[float]) -> None:
-    cut, whole = (Engine(EngineConfig(), workload, seed) for _ in range(2))
+@given(CONFIGS, WORKLOADS, st.integers(0, 99), st.lists(st.floats(0.1, 40), min_size=1))
+def test_how_time_is_cut_changes_nothing(
+    config: EngineConfig, workload: Workload, seed: int, cuts: list[float]
+) -> None:
+    cut, whole = (Engine(config, workload, seed) for _ in range(2))
     for seconds in cuts:
         cut.advance(seconds)
     whole.advance(cut.clock)
