@@ -10,15 +10,24 @@ from kvcache_exporter.history import History
 
 def gained(history: History, column: str) -> float:
     """Increase of a counter over the recent scrapes; a fall is a new process and counts from 0."""
-    total = 0.0
-    for before, after in pairwise(known(history, column)):
-        total += after - before if after >= before else after
-    return total
+    values = known(history, column)
+    if never_falls(values):
+        return values[-1] - values[0] if values else 0.0
+    steps = pairwise(values)
+    return sum(after - before if after >= before else after for before, after in steps)
 
 
 def known(history: History, column: str) -> list[float]:
     """The values of a column of the recent scrapes, without the unknown ones."""
-    return [value for value in history.recent.column(column) if not math.isnan(value)]
+    values = history.recent.column(column).tolist()
+    if math.isnan(sum(values)):
+        return [value for value in values if not math.isnan(value)]
+    return values
+
+
+def never_falls(values: list[float]) -> bool:
+    """Whether a counter only grew."""
+    return values == sorted(values)
 
 
 def span_seconds(history: History) -> float:

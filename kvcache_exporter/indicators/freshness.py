@@ -27,6 +27,15 @@ SURE_BLOCKS = 100.0
 BLOCK_TOKENS = 16.0
 
 
+_ALIVE = Indication(
+    "freshness",
+    0.0,
+    False,
+    f"requests run, and something moved within {SURE_SECONDS:.0f} s",
+    state=State.STALE,
+)
+
+
 def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     """Seconds since the engine last showed a sign of life while it says that requests run."""
     reading = history.reading
@@ -34,8 +43,7 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
         return None
     frozen = _still_seconds(history)
     if frozen < SURE_SECONDS:
-        text = f"{reading.running:.0f} running, and something moved {frozen:.0f} s ago"
-        return Indication("freshness", frozen, False, text, state=State.STALE)
+        return _ALIVE
     alarming = _is_frozen(history, frozen, reading.running) and not reading.sleeping
     return Indication(
         "freshness",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kvcache_exporter.history import History
-from kvcache_exporter.indicators._recent import known
+from kvcache_exporter.indicators._recent import known, never_falls
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State
 
@@ -39,4 +39,6 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
 
 
 def _falls(values: list[float]) -> int:
+    if never_falls(values):
+        return 0
     return sum(RESTART_SHARE * before < after < before for before, after in pairwise(values))

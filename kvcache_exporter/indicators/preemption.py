@@ -29,7 +29,7 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     if seconds <= 0:
         return None
     ratio = preemptions / max(1.0, completions) if preemptions or completions else None
-    rate, usual = _generation_rates(history)
+    rate, usual = _generation_rates(history) if preemptions else (None, None)
     slow = rate is not None and usual is not None and rate <= SLOWED_DOWN * usual
     enough = preemptions >= MIN_PREEMPTIONS
     storm = enough and ratio is not None and ratio > STORM_RATIO and slow

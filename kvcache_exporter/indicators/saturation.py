@@ -12,12 +12,19 @@ EVERY_SECONDS = 30.0
 SATURATED_SECONDS = 60.0
 
 
+_ROOM = Indication(
+    "saturation", 0.0, False, "no request waits before a full cache", state=State.SATURATED
+)
+
+
 def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     """Seconds for which requests have waited for room in the cache."""
     reading = history.reading
     if reading is None or reading.usage_ratio is None or reading.waiting is None:
         return None
-    seconds = (history.unchanged_seconds("full") or 0.0) if is_full(reading) else 0.0
+    if not is_full(reading):
+        return _ROOM
+    seconds = history.unchanged_seconds("full") or 0.0
     return Indication(
         "saturation",
         seconds,

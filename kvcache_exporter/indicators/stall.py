@@ -21,13 +21,16 @@ BLOCKED_SECONDS = 900.0
 """Long answers of a slow model end some minutes apart, not a quarter of an hour."""
 
 
+_SERVED = Indication("stall", 0.0, False, "no request waits", state=State.STALLED)
+
+
 def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     """Seconds for which requests have waited in vain."""
     reading = history.reading
     if reading is None or reading.waiting is None or reading.running is None:
         return None
     if not reading.waiting or reading.sleeping:
-        return Indication("stall", 0.0, False, "no request waits", state=State.STALLED)
+        return _SERVED
     wedged, blocked = _wedged_seconds(history, reading), _blocked_seconds(history, reading)
     limit = CONNECTOR_SECONDS if reading.connector else WEDGED_SECONDS
     if wedged >= limit and not _parked(history, reading):

@@ -10,20 +10,26 @@ CODES = frozenset({"usage_out_of_range", "not_finite", "duplicate_series"})
 """Problems of a reading after which its numbers cannot be believed."""
 
 
+_FINE = Indication(
+    "untrusted",
+    0.0,
+    False,
+    "the numbers of the reading agree with each other",
+    state=State.UNTRUSTED,
+)
+
+
 def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     """1 while the reading cannot be true."""
     reading = history.reading
     if reading is None:
         return None
-    reasons = [problem.text for problem in reading.problems if problem.code in CODES]
+    problems = reading.problems
+    reasons = [one.text for one in problems if one.code in CODES] if problems else []
     reasons += _contradictions(reading)
-    return Indication(
-        "untrusted",
-        float(bool(reasons)),
-        bool(reasons),
-        "; ".join(reasons) or "the numbers of the reading agree with each other",
-        state=State.UNTRUSTED,
-    )
+    if not reasons:
+        return _FINE
+    return Indication("untrusted", 1.0, True, "; ".join(reasons), state=State.UNTRUSTED)
 
 
 def _contradictions(reading: EngineReading) -> list[str]:
