@@ -17,9 +17,16 @@ from typing import NamedTuple
 Address = IPv4Address | IPv6Address
 
 LISTENING = re.compile(
-    r"^ *\d+: ([0-9A-F]+):([0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} 0A(?: +\S+){5} +(\d+)", re.MULTILINE
+    r"^ *\d+: ([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4}) \S+ 0A(?: +\S+){5} +(\d+)",
+    re.MULTILINE | re.ASCII,
 )
 """Local address, port and inode of a row in state 0A; a busy host has 10,000 rows in others."""
+_BYTE = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+OWN_V4 = re.compile(
+    rf"\|-- ({_BYTE}(?:\.{_BYTE}){{3}})\n(?: +/\d+ .*\n)*? +/32 host LOCAL", re.ASCII
+)
+"""A leaf of the routing trie may hold several prefixes, one a line."""
+OWN_V6 = re.compile(r"^([0-9a-f]{32}) ", re.MULTILINE)
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of include/linux/proc_ns.h."""
 MAX_DEPTH = 64
@@ -87,16 +94,13 @@ def listeners(root: Path) -> list[Listener]:
 
 def own_addresses(root: Path) -> set[Address]:
     """Return the addresses of this network namespace, loopback included."""
-    found: set[Address] = {ip_address("127.0.0.1"), ip_address("::1")}
-    leaf = ""
-    for line in _lines(root / "net" / "fib_trie"):
-        if (match := re.search(r"\|-- (\S+)", line)) is not None:
-            leaf = match[1]
-        elif "/32 host LOCAL" in line:
-            found.add(ip_address(leaf))
-    for line in _lines(root / "net" / "if_inet6"):
-        found.add(IPv6Address(bytes.fromhex(line.split()[0])))
-    return found
+    v4 = OWN_V4.findall(_text(root / "net" / "fib_trie"))
+    v6 = OWN_V6.findall(_text(root / "net" / "if_inet6"))
+    return {
+        *(ip_address(text) for text in ("127.0.0.1", "::1")),
+        *(IPv4Address(text) for text in v4),
+        *(IPv6Address(bytes.fromhex(digits)) for digits in v6),
+    }
 
 
 def host_name(root: Path) -> str:

@@ -89,6 +89,12 @@ def test_ipv6_listeners_are_found(tmp_path, address):
     assert read_host(tree.root, [10], {"t": f"http://{host}:8000"}).owners == {10: Owner("t", None)}
 
 
+def test_an_address_with_several_prefixes_is_ours(tree):
+    trie = "     |-- 10.0.0.7\n        /32 link UNICAST\n        /32 host LOCAL\n"
+    (tree.root / "net" / "fib_trie").write_text(trie)
+    assert 12 in read_host(tree.root, [12], {"t": "http://10.0.0.7:8000"}).owners
+
+
 def test_another_host_is_never_taken_for_this_one(tree):
     host = read_host(tree.root, [12], {"t": "http://10.9.9.9:8000"})
     assert (host.owners, host.problems) == ({}, {})
