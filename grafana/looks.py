@@ -72,7 +72,12 @@ PLAIN = steps(BLUE)
 BAD_ABOVE_0 = steps(BLUE, (1, VERMILION))
 NONE = words({0: ("none", BLUE)})
 YES_NO = words({0: ("no", DIM), 1: ("yes", ORANGE)})
+UNKNOWN_IS_GREY: list[Json] = [
+    {"type": "special", "options": {"match": "null", "result": {"text": "–", "color": GREY}}}
+]
+"""Otherwise what is not known takes the colour of the lowest values."""
 FOUND = words({1: ("found", ORANGE)})
+LEAK = words({0: ("no", GREY), 1: ("yes", VERMILION)})
 UP_DOWN = words({0: ("down", VERMILION), 1: ("up", BLUE)})
 
 

@@ -23,7 +23,7 @@ def section(thresholds: Json) -> Json:
             Query(engine("kvcache_orphaned_blocks"), "Orphaned, estimate"),
             Query(engine("kvcache_orphaned_blocks_low"), "Orphaned, proven"),
             unit="locale",
-            size=(12, 11),
+            size=(12, 12),
             overrides=(
                 limit("Pool"),
                 painted("Used", BLUE, custom__fillOpacity=10),
@@ -41,7 +41,7 @@ def section(thresholds: Json) -> Json:
             Query(f"3600 * {engine(slope.format('_high'))}", "95 % high"),
             unit="locale",
             decimals=1,
-            size=(12, 11),
+            size=(12, 12),
             axis="blocks per hour",
             limits=steps(VERMILION, (0, BLUE)),
             overrides=(painted("Slope", BLUE), *band("95 % low", "95 % high", SKY)),

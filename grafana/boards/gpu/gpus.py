@@ -49,10 +49,10 @@ def _table(thresholds: Json) -> Json:
         size=(24, 11),
         overrides=(
             by_pattern("^(Total|Used|Reserved|Free|Outside pool|Held by no engine)$", unit="bytes"),
-            by_name("GPU", custom__width=370),
+            by_name("GPU", custom__width=365),
             by_name("Index", custom__width=70),
             by_name("Engine", custom__width=75),
-            by_name("Target", links=engine_link("data.fields")),
+            by_name("Target", links=engine_link("data.fields"), custom__width=200),
             by_name(
                 "Held by no engine",
                 custom__cellOptions={"type": "color-text"},

@@ -18,14 +18,14 @@ def section(thresholds: Json) -> Json:
             "so a line that rises for hours is a leak outside of it.",
             Query(worst(gpu("kvcache_gpu_outside_pool_bytes"), "uuid"), "{{uuid}}"),
             unit="bytes",
-            no_value="nothing to compare yet",
+            no_value="none, or nothing to compare yet",
         ),
         lines(
             "Memory held by no live engine",
             "The 5 highest GPUs; the line is where it becomes a ticket.",
             Query(worst(gpu("kvcache_gpu_unowned_bytes"), "uuid"), "{{uuid}}"),
             unit="bytes",
-            no_value="processes of the GPUs not known",
+            no_value="none, or the processes are not known",
             limits=steps(BLUE, (thresholds["unowned_gpu_bytes"], ORANGE)),
         ),
     )

@@ -14,11 +14,11 @@ def section(_: Json) -> Json:
         "Is it a leak",
         lines(
             "Blocks proven to be owned by nobody",
-            "Lower bound of orphaned blocks, the 5 highest engines above zero: proof, not an estimate.",
+            "Lower bound of orphaned blocks, the 5 highest engines above zero. Proof, no estimate.",
             Query(worst(f"{fleet('kvcache_orphaned_blocks_low')}"), ENGINE_LEGEND),
             unit="locale",
             no_value="none",
-            size=(8, 11),
+            size=(8, 12),
         ),
         lines(
             "Free blocks lost per hour",
@@ -27,7 +27,7 @@ def section(_: Json) -> Json:
             Query(worst(f"-3600 * {fleet('kvcache_free_blocks_slope_per_second')}"), ENGINE_LEGEND),
             unit="locale",
             no_value="none lost, or not known yet",
-            size=(8, 11),
+            size=(8, 12),
         ),
         lines(
             "Used blocks at the last idle moment",
@@ -39,6 +39,6 @@ def section(_: Json) -> Json:
             ),
             unit="percentunit",
             no_value="all pools were empty at idle, or nobody was idle",
-            size=(8, 11),
+            size=(8, 12),
         ),
     )

@@ -20,7 +20,7 @@ def section(thresholds: Json) -> Json:
             unit="percentunit",
             max=1,
             limits=usage(thresholds),
-            size=(8, 11),
+            size=(8, 12),
         ),
         lines(
             "Preemptions per completed request",
@@ -31,7 +31,7 @@ def section(thresholds: Json) -> Json:
             decimals=2,
             no_value="none",
             limits=preemptions(thresholds),
-            size=(8, 11),
+            size=(8, 12),
         ),
         lines(
             "Prefix hit ratio below its baseline",
@@ -40,6 +40,6 @@ def section(thresholds: Json) -> Json:
             Query(worst(drop), ENGINE_LEGEND),
             unit="percentunit",
             limits=steps(BLUE, (thresholds["hit_ratio_drift_ratio"], ORANGE)),
-            size=(8, 11),
+            size=(8, 12),
         ),
     )

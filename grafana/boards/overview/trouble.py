@@ -5,7 +5,9 @@ from __future__ import annotations
 from grafana import frame
 from grafana.frame import engine_link
 from grafana.looks import (
+    LEAK,
     STATE_LOOKS,
+    UNKNOWN_IS_GREY,
     Json,
     full_in,
     preemptions,
@@ -39,19 +41,20 @@ def _table(thresholds: Json) -> Json:
     info = fleet("kvcache_engine_info", "", "model_name", "vllm_version")
     return table(
         "Engines in trouble",
-        "Every engine whose state is neither OK nor still unknown. Blocks proven to be owned by "
-        "nobody come first. Click a target to open its engine. Empty: nobody is in trouble.",
+        "Every engine whose state is neither OK nor still unknown, leaks first. Click a target to "
+        "open its engine. Empty: nobody is in trouble.",
         rows(f"{verdict} == 1"),
         rows(in_trouble(info)),
         rows(in_trouble(f"time() - {fleet('kvcache_verdict_since_timestamp_seconds')}")),
         rows(in_trouble(fleet("kvcache_verdict_confidence_ratio"))),
         rows(in_trouble(fleet("kvcache_orphaned_blocks_low"))),
         rows(in_trouble(FLEET_USAGE)),
-        rows(in_trouble(f"3600 * {fleet('kvcache_free_blocks_slope_per_second')}")),
+        rows(in_trouble(f"round(3600 * {fleet('kvcache_free_blocks_slope_per_second')}, 0.1)")),
         rows(in_trouble(f"{fleet('kvcache_exhaustion_timestamp_seconds')} - time()")),
         rows(in_trouble(fleet("kvcache_prefix_hit_ratio"))),
         rows(in_trouble(fleet("kvcache_preemptions_per_completion_ratio"))),
         rows(in_trouble(fleet("kvcache_requests", 'state="waiting"'))),
+        rows(in_trouble(fleet("kvcache_leak_active"))),
         columns={
             "cluster": "Cluster",
             "target": "Target",
@@ -59,6 +62,7 @@ def _table(thresholds: Json) -> Json:
             "model_name": "Model",
             "vllm_version": "vLLM",
             "state": "State",
+            "Value #L": "Leak",
             "Value #C": "Since",
             "Value #D": "Confidence",
             "Value #E": "Orphaned",
@@ -70,16 +74,17 @@ def _table(thresholds: Json) -> Json:
             "Value #K": "Waiting",
         },
         hidden=("Value #A", "Value #B"),
-        sort="Orphaned",
+        sort="Leak",
         size=(24, 8),
         no_value="nobody is in trouble",
         overrides=(
-            by_name("Target", links=engine_link("data.fields"), custom__width=185),
+            by_name("Target", links=engine_link("data.fields"), custom__width=180),
             by_name("Engine", custom__width=65),
             by_name("vLLM", custom__width=70),
             coloured("State", mappings=states_by_name(), custom__width=130),
+            coloured("Leak", mappings=LEAK, custom__width=70),
             by_name("Since", unit="s", decimals=1, custom__width=90),
-            by_name("Confidence", unit="percentunit", decimals=0, custom__width=95),
+            by_name("Confidence", unit="percentunit", decimals=0, custom__width=90),
             by_name("Orphaned", unit="locale", custom__width=105),
             coloured(
                 "Blocks used",
@@ -90,7 +95,12 @@ def _table(thresholds: Json) -> Json:
             ),
             by_name("Free blocks / h", unit="locale", decimals=1, custom__width=115),
             coloured(
-                "Full in", unit="s", decimals=1, thresholds=full_in(thresholds), custom__width=95
+                "Full in",
+                unit="s",
+                decimals=1,
+                mappings=UNKNOWN_IS_GREY,
+                thresholds=full_in(thresholds),
+                custom__width=95,
             ),
             by_name("Hit ratio", unit="percentunit", decimals=1, custom__width=80),
             coloured(
