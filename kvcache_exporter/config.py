@@ -11,7 +11,8 @@ from typing import Any
 from kvcache_exporter import gpus, kv_model
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Credentials, KvModel, Role, Target
-from kvcache_exporter.schema import OperatorError, build, parse_yaml
+from kvcache_exporter.presets import PRESETS
+from kvcache_exporter.schema import OperatorError, build, parse_yaml, suggestion
 from kvcache_exporter.urls import (
     DEFAULT_PORT,
     address_mistake,
@@ -74,6 +75,55 @@ class FileSdConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class HttpSdConfig:
+    """A list of targets at an HTTP address, in Prometheus' ``http_sd`` format."""
+
+    url: str
+    refresh_seconds: float = 60.0
+    auth: str | None = None
+
+    def mistakes(self) -> Iterable[tuple[str, str]]:
+        """Check the address and the interval."""
+        if (text := url_mistake(self.url)) is not None:
+            yield "url", text
+        if self.refresh_seconds <= 0:
+            yield "refresh_seconds", f"must be more than 0, not {self.refresh_seconds:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesConfig:
+    """Pods to find through the Kubernetes API; by default those of our own node."""
+
+    node: str = "$NODE_NAME"
+    """Node whose pods are wanted; empty = all nodes, for a central exporter."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces to look in; empty = all."""
+    presets: tuple[str, ...] = ()
+    """Kinds of pods to look for; empty = all kinds that are known, or only ``labels``."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of pods of your own kind, served at ``port`` (a name or number)."""
+    port: str = "8000"
+    scheme: str = "http"
+    path: str = "/metrics"
+    label_selector: str | None = None
+    """Narrows what the API server sends, in its own syntax."""
+    pod_labels: tuple[str, ...] = ()
+    """Pod labels to put on ``kvcache_engine_info``."""
+    api_server: str | None = None
+    auth: str | None = None
+
+    def mistakes(self) -> Iterable[tuple[str, str]]:
+        """Check names against what is known."""
+        for position, name in enumerate(self.presets):
+            if name not in PRESETS:
+                yield f"presets[{position}]", f"{name!r} is unknown{suggestion(name, PRESETS)}"
+        if self.scheme not in ("http", "https"):
+            yield "scheme", f"must be http or https, not {self.scheme!r}"
+        if self.api_server is not None and (text := url_mistake(self.api_server)) is not None:
+            yield "api_server", text
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The whole configuration; only ``load`` and ``from_flags`` make one outside tests."""
 
@@ -88,6 +138,10 @@ class Config:
     web_config_file: str | None = None
     targets: tuple[TargetConfig, ...] = ()
     file_sd: tuple[FileSdConfig, ...] = ()
+    http_sd: tuple[HttpSdConfig, ...] = ()
+    kubernetes: tuple[KubernetesConfig, ...] = ()
+    shard: str | None = None
+    """``i/n``: of n exporters over the same targets this is the i-th, from 0."""
     auth: Mapping[str, Credentials] = field(default_factory=dict)
     gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Options by GPU source, under the name of its file in ``gpus/``."""
@@ -112,6 +166,8 @@ class Config:
             yield "max_engines", f"must be at least 1, not {self.max_engines}"
         if (text := address_mistake(self.listen_address)) is not None:
             yield "listen_address", text
+        if self.shard is not None and shard_of(self.shard) is None:
+            yield "shard", f"must be i/n with 0 <= i < n, such as 0/3, not {self.shard!r}"
         yield from self._names_twice()
         yield from self._unknown_auth()
         for name, one in self.auth.items():
@@ -136,10 +192,20 @@ class Config:
     def _unknown_auth(self) -> Iterable[tuple[str, str]]:
         uses = [(f"targets[{i}].auth", one.auth) for i, one in enumerate(self.targets)]
         uses += [(f"file_sd[{i}].auth", one.auth) for i, one in enumerate(self.file_sd)]
+        uses += [(f"http_sd[{i}].auth", one.auth) for i, one in enumerate(self.http_sd)]
+        uses += [(f"kubernetes[{i}].auth", one.auth) for i, one in enumerate(self.kubernetes)]
         for path, name in uses:
             if name is not None and name not in self.auth:
                 known = ", ".join(sorted(self.auth)) or "none"
                 yield path, f"{name!r} is not defined under auth (defined: {known})"
+
+
+def shard_of(text: str) -> tuple[int, int] | None:
+    """Read ``i/n``; None for anything else."""
+    match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
+    if match is None or not int(match[1]) < int(match[2]):
+        return None
+    return int(match[1]), int(match[2])
 
 
 def load(path: Path) -> Config:
@@ -197,6 +263,12 @@ def _credentials_mistake(one: Credentials) -> str | None:
     if one.bearer_file is not None and one.username is not None:
         return "has a bearer_file and a username; a server takes one of them"
     return None
+
+
+def is_loopback(url: str) -> bool:
+    """Whether *url* names this machine itself."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def label_mistake(name: str) -> str | None:

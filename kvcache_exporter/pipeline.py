@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from zlib import crc32
 
-from kvcache_exporter.config import Config
+from kvcache_exporter.config import Config, shard_of
 from kvcache_exporter.discovery import Finder, Found, find_all
 from kvcache_exporter.follow import Follower
 from kvcache_exporter.gpu_view import GpuView
@@ -75,7 +75,7 @@ class Pipeline:
     async def cycle(self, reload_ok: bool = True) -> Snapshot:
         """Look at everything once."""
         start = self._world.clock()
-        found = find_all(self._finders, start)
+        found = find_all(self._finders, start, shard_of(self.config.shard or "") or (0, 1))
         followers = self._follow(found.targets)
         spread = self._spread(len(followers))
         looks = asyncio.gather(*(self._look(follower, spread) for follower in followers))

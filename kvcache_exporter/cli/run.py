@@ -22,6 +22,7 @@ from kvcache_exporter.schema import OperatorError
 @click.option("--interval", "interval_seconds", type=float, metavar="SECONDS", help="Default 10.")
 @click.option("--web-config-file", metavar="FILE", help="TLS and users of our own port.")
 @click.option("--state-file", metavar="FILE", help="Where the history survives a restart.")
+@click.option("--shard", metavar="I/N", help="Take the I-th of N parts of the targets, from 0.")
 @click.option(
     "--enable-reload",
     is_flag=True,
@@ -35,6 +36,7 @@ def command(
     interval_seconds: float | None,
     web_config_file: str | None,
     state_file: str | None,
+    shard: str | None,
     enable_reload: bool | None,
 ) -> None:
     """Scrape vLLM servers, judge them and serve the result to Prometheus."""
@@ -47,13 +49,14 @@ def command(
             interval_seconds=interval_seconds,
             web_config_file=web_config_file,
             state_file=state_file,
+            shard=shard,
             enable_reload=enable_reload,
         )
 
     log_to_stderr()
     with operator_errors():
         config = configured()
-        if not config.targets and not config.file_sd:
+        if not (config.targets or config.file_sd or config.http_sd or config.kubernetes):
             raise OperatorError(
                 ["nothing to scrape: give --vllm-url http://HOST:PORT, or targets in --config FILE"]
             )

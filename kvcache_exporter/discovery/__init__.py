@@ -9,6 +9,7 @@ import importlib
 import pkgutil
 from dataclasses import dataclass
 from typing import Protocol
+from zlib import crc32
 
 from kvcache_exporter.config import Config
 from kvcache_exporter.model import Problem, Target
@@ -39,10 +40,14 @@ def open_finders(config: Config) -> list[Finder]:
     return [finder for module in modules for finder in module.open_all(config)]
 
 
-def find_all(finders: list[Finder], now: float) -> Found:
-    """Join what all finders know; of two targets with one name the first stands."""
+def find_all(finders: list[Finder], now: float, shard: tuple[int, int] = (0, 1)) -> Found:
+    """Join what all finders know; of two targets with one name the first stands.
+
+    *shard* (i, n) keeps the targets whose names hash to i of n, so that n exporters share them.
+    """
     found = [finder.find(now) for finder in finders]
     targets: dict[str, Target] = {}
     for target in (target for one in found for target in one.targets):
-        targets.setdefault(target.name, target)
+        if crc32(target.name.encode()) % shard[1] == shard[0]:
+            targets.setdefault(target.name, target)
     return Found(tuple(targets.values()), tuple(p for one in found for p in one.problems))
