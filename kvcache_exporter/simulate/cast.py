@@ -13,7 +13,7 @@ from .workload import Workload
 HOUR = 3600.0
 STORY_SECONDS = 28 * HOUR + 600
 """A day to learn what is usual, some hours for a drift to show; ten minutes past the hour."""
-LATE_SECONDS = 16 * HOUR
+LATE_SECONDS = 20 * HOUR
 """When those who need no day to be understood are deployed, which makes the demo short."""
 
 USUAL = EngineConfig(num_gpu_blocks=2048, block_size=64, step_seconds=5.0)
@@ -34,7 +34,6 @@ class Member:
 
 
 _BIG = Speed(decode_tokens_per_second=12)
-_LIFE = STORY_SECONDS - LATE_SECONDS
 _LATE = (
     Member(
         "chat-steady",
@@ -87,9 +86,9 @@ _LATE = (
     Member(
         "vision-stalled",
         "stops completing requests while clients keep asking",
-        replace(USUAL, model_name="qwen2-vl-7b"),
+        replace(USUAL, model_name="qwen2-vl-7b", max_num_queued_reqs=10_000),
         Workload(0.1),
-        ((_LIFE - 0.5 * HOUR, Engine.stall),),
+        ((2 * HOUR, Engine.stall),),
     ),
     Member(
         "prefill-held",
@@ -102,7 +101,7 @@ _LATE = (
         "put to sleep by its operator",
         replace(USUAL, model_name="phi-4"),
         Workload(0.1),
-        ((_LIFE - 2 * HOUR, Engine.sleep),),
+        ((3 * HOUR, Engine.sleep),),
     ),
 )
 _DRIFTING = Member(
