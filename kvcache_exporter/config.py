@@ -11,8 +11,8 @@ from typing import Any
 from kvcache_exporter import gpus, kv_model
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Credentials, KvModel, Role, Target
-from kvcache_exporter.presets import PRESETS
-from kvcache_exporter.schema import OperatorError, build, parse_yaml, suggestion
+from kvcache_exporter.schema import OperatorError, build, parse_yaml
+from kvcache_exporter.sd_config import FileSdConfig, HttpSdConfig, KubernetesConfig
 from kvcache_exporter.urls import (
     DEFAULT_PORT,
     address_mistake,
@@ -53,74 +53,6 @@ class TargetConfig:
             yield "num_gpu_blocks", "must be what vLLM logs as '# GPU blocks', at least 2"
         if self.model is not None:
             yield from ((f"model.{key}", text) for key, text in kv_model.mistakes(self.model))
-
-
-@dataclass(frozen=True, slots=True)
-class FileSdConfig:
-    """Target files in Prometheus' own ``file_sd`` format, JSON or YAML."""
-
-    files: tuple[str, ...]
-    refresh_seconds: float = 30.0
-    auth: str | None = None
-
-    def mistakes(self) -> Iterable[tuple[str, str]]:
-        """Check the suffixes and the interval."""
-        for position, name in enumerate(self.files):
-            if not name.endswith((".json", ".yml", ".yaml")):
-                yield f"files[{position}]", f"must end in .json, .yml or .yaml, not {name!r}"
-        if not self.files:
-            yield "files", "is empty; name at least one file, * is allowed in its last part"
-        if self.refresh_seconds <= 0:
-            yield "refresh_seconds", f"must be more than 0, not {self.refresh_seconds:g}"
-
-
-@dataclass(frozen=True, slots=True)
-class HttpSdConfig:
-    """A list of targets at an HTTP address, in Prometheus' ``http_sd`` format."""
-
-    url: str
-    refresh_seconds: float = 60.0
-    auth: str | None = None
-
-    def mistakes(self) -> Iterable[tuple[str, str]]:
-        """Check the address and the interval."""
-        if (text := url_mistake(self.url)) is not None:
-            yield "url", text
-        if self.refresh_seconds <= 0:
-            yield "refresh_seconds", f"must be more than 0, not {self.refresh_seconds:g}"
-
-
-@dataclass(frozen=True, slots=True)
-class KubernetesConfig:
-    """Pods to find through the Kubernetes API; by default those of our own node."""
-
-    node: str = "$NODE_NAME"
-    """Node whose pods are wanted; empty = all nodes, for a central exporter."""
-    namespaces: tuple[str, ...] = ()
-    """Namespaces to look in; empty = all."""
-    presets: tuple[str, ...] = ()
-    """Kinds of pods to look for; empty = all kinds that are known, or only ``labels``."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of pods of your own kind, served at ``port`` (a name or number)."""
-    port: str = "8000"
-    scheme: str = "http"
-    path: str = "/metrics"
-    label_selector: str | None = None
-    """Narrows what the API server sends, in its own syntax."""
-    pod_labels: tuple[str, ...] = ()
-    """Pod labels to put on ``kvcache_engine_info``."""
-    api_server: str | None = None
-    auth: str | None = None
-
-    def mistakes(self) -> Iterable[tuple[str, str]]:
-        """Check names against what is known."""
-        for position, name in enumerate(self.presets):
-            if name not in PRESETS:
-                yield f"presets[{position}]", f"{name!r} is unknown{suggestion(name, PRESETS)}"
-        if self.scheme not in ("http", "https"):
-            yield "scheme", f"must be http or https, not {self.scheme!r}"
-        if self.api_server is not None and (text := url_mistake(self.api_server)) is not None:
-            yield "api_server", text
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,12 +195,6 @@ def _credentials_mistake(one: Credentials) -> str | None:
     if one.bearer_file is not None and one.username is not None:
         return "has a bearer_file and a username; a server takes one of them"
     return None
-
-
-def is_loopback(url: str) -> bool:
-    """Whether *url* names this machine itself."""
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def label_mistake(name: str) -> str | None:

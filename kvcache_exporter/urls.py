@@ -54,3 +54,9 @@ def address_mistake(address: str) -> str | None:
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         return f"an IPv6 address needs brackets: [{host}]:{port}"
     return None
+
+
+def is_loopback(url: str) -> bool:
+    """Whether *url* names this machine itself."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcache_exporter.config import Config, FileSdConfig
+from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import Found, find_all, open_finders
 from kvcache_exporter.discovery.file_sd import FileSd, parse
 from kvcache_exporter.model import Role
 from kvcache_exporter.schema import OperatorError
+from kvcache_exporter.sd_config import FileSdConfig
 
 GOOD = '[{"targets": ["a:8000", "b:8000"], "labels": {"team": "search"}}]'
 

@@ -11,10 +11,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kvcache_exporter.config import Config, FileSdConfig, label_mistake
+from kvcache_exporter.config import Config, label_mistake
 from kvcache_exporter.discovery import Finder, Found
 from kvcache_exporter.model import Problem, Role, Target
 from kvcache_exporter.schema import OperatorError, build, parse_yaml
+from kvcache_exporter.sd_config import FileSdConfig
 from kvcache_exporter.urls import metrics_url, target_name, url_mistake
 
 

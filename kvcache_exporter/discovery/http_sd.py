@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import requests
 
-from kvcache_exporter.config import Config, HttpSdConfig, is_loopback
+from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import Finder, Found
 from kvcache_exporter.discovery.file_sd import parse
 from kvcache_exporter.model import Problem, Target
 from kvcache_exporter.schema import OperatorError
+from kvcache_exporter.sd_config import HttpSdConfig
+from kvcache_exporter.urls import is_loopback
 
 MAX_BYTES = 8 * 1024 * 1024
 

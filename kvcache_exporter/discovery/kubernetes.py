@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from kvcache_exporter.config import Config, KubernetesConfig, is_loopback
+from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import Finder, Found
 from kvcache_exporter.discovery._kube_api import Api, ApiError
 from kvcache_exporter.discovery._pods import Pod, read_pod, targets
 from kvcache_exporter.model import Problem, Target
 from kvcache_exporter.presets import PRESETS, Preset
+from kvcache_exporter.sd_config import KubernetesConfig
+from kvcache_exporter.urls import is_loopback
 
 log = logging.getLogger(__name__)
 
