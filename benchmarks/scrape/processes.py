@@ -48,12 +48,16 @@ def cpu_seconds(pid: int) -> float:
 
     The kernel scales both so that their sum is exact to a tick of 10 ms.
     """
-    ticks = 0
-    for one in family(pid):
-        with suppress(OSError):
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return sum(map(own_cpu_seconds, family(pid)))
+
+
+def own_cpu_seconds(pid: int) -> float:
+    """Return user and system time of one process, and of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes(pid: int) -> int:

@@ -1,0 +1,98 @@
+"""Our own port with a large fleet behind it: start, answers to many clients, exit."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+from benchmarks.scrape.processes import running
+from benchmarks.scrape.scrapers import INTERVAL_SECONDS, OUR_ADDRESS, ours_filtered
+from benchmarks.scrape.targets import serving
+
+START_SECONDS = 60.0
+REQUESTS = 200
+CLIENTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Seconds and bytes as a client sees them."""
+
+    targets: int
+    start_seconds: float
+    """From the start of the process to the first page with verdicts."""
+    page_bytes: int
+    gzip_bytes: int
+    one_client: tuple[float, float]
+    """Median and 99th percentile."""
+    many_clients: tuple[float, float]
+    exit_seconds: float
+
+
+def measure(targets: int, whole: bytes, cut: bytes) -> Served:
+    """Run the exporter on `targets` targets and ask it for its page."""
+    with serving(targets, whole, cut) as fleet, tempfile.TemporaryDirectory() as name:
+        folder, log = Path(name), Path(name) / "log"
+        command = ours_filtered().command(folder, fleet.addresses)
+        start = time.monotonic()
+        with running(command, log) as process:
+            if not ready_within(START_SECONDS):
+                raise RuntimeError(f"no page within {START_SECONDS:g} s:\n{log.read_text()[-800:]}")
+            started = time.monotonic() - start
+            time.sleep(2 * INTERVAL_SECONDS)
+            page, zipped = get()[1], get("gzip")[1]
+            one, many = latencies(1), latencies(CLIENTS)
+            start = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+            ended = time.monotonic() - start
+    return Served(targets, started, page, zipped, one, many, ended)
+
+
+def get(encoding: str = "identity") -> tuple[int, int]:
+    """GET the metrics; return status and bytes."""
+    connection = http.client.HTTPConnection(OUR_ADDRESS, timeout=30)
+    try:
+        connection.request("GET", "/metrics", headers={"Accept-Encoding": encoding})
+        answer = connection.getresponse()
+        return answer.status, len(answer.read())
+    finally:
+        connection.close()
+
+
+def ready_within(seconds: float) -> bool:
+    """Wait for the first page."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if get()[0] == 200:
+                return True
+        except OSError:
+            pass
+        time.sleep(0.02)
+    return False
+
+
+def latencies(clients: int) -> tuple[float, float]:
+    """Let `clients` threads share the requests; return median and 99th percentile in seconds."""
+    took: list[float] = []
+
+    def client() -> None:
+        for _ in range(REQUESTS // clients):
+            start = time.monotonic()
+            status, _ = get("gzip")
+            took.append(time.monotonic() - start)
+            assert status == 200
+
+    threads = [threading.Thread(target=client) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return median(took), quantiles(took, n=100)[98]
