@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana import frame
 from grafana.looks import BLUE, PURPLE, STEEL, Json
-from grafana.panels import by_pattern, limit, lines, painted, table
+from grafana.panels import by_name, by_pattern, limit, lines, painted, table
 from grafana.queries import ENGINE_KEY, Query, engine, engine_gpus, rows, target
 
 IDENTITY = "model_name, vllm_version, block_size, cache_dtype, prefix_caching, naming"
@@ -42,13 +42,14 @@ def section(_: Json) -> Json:
         ),
         table(
             "What this engine is",
-            "From vLLM's own page and its /version.",
+            "From vLLM's own page and its /version. For the hold time blocks may rightly be held.",
             rows(engine("kvcache_engine_info", by=f"{ENGINE_KEY}, {IDENTITY}")),
             rows(engine("kvcache_pool_blocks", by=ENGINE_KEY)),
             rows(engine("kvcache_pool_tokens", by=ENGINE_KEY)),
             rows(engine("kvcache_pool_bytes", by=ENGINE_KEY)),
             rows(engine("kvcache_used_bytes", by=ENGINE_KEY)),
             rows(engine("kvcache_free_blocks", by=ENGINE_KEY)),
+            rows(engine("kvcache_hold_seconds", by=ENGINE_KEY)),
             columns={
                 "target": "Target",
                 "engine": "Engine",
@@ -63,10 +64,11 @@ def section(_: Json) -> Json:
                 "Value #D": "Pool size",
                 "Value #F": "Free blocks",
                 "Value #E": "Used size",
+                "Value #G": "Hold time",
             },
             hidden=("Value #A",),
             unit="locale",
             size=(24, 4),
-            overrides=(by_pattern("size$", unit="bytes"),),
+            overrides=(by_pattern("size$", unit="bytes"), by_name("Hold time", unit="s")),
         ),
     )

@@ -11,6 +11,7 @@ from grafana.queries import Query, engine, engine_gpus
 def section(_: Json) -> Json:
     """Make this part of the dashboard."""
     pool = engine("kvcache_pool_blocks")
+    own = engine("kvcache_engine_gpu_memory_bytes", by="uuid")
     return frame.section(
         "One engine: driver and pool on one time axis",
         lines(
@@ -55,13 +56,18 @@ def section(_: Json) -> Json:
             ),
         ),
         lines(
-            "KV pool of this engine",
-            "Bytes of the blocks in use inside the pool that the driver counts as used all the "
-            "time. Some releases do not print the pool's bytes.",
+            "Memory of this engine's processes, and its pool",
+            "What its own processes hold on its GPUs, and the bytes of the blocks in use inside. "
+            "Not every source tells processes, and not every release prints the pool's bytes.",
+            Query(f"sum({own})", "Held by its processes"),
             Query(engine("kvcache_pool_bytes"), "Pool"),
-            Query(engine("kvcache_used_bytes"), "Used"),
+            Query(engine("kvcache_used_bytes"), "Pool: used"),
             unit="bytes",
-            no_value="vLLM does not print the pool's bytes",
-            overrides=(limit("Pool"), painted("Used", BLUE, custom__fillOpacity=10)),
+            no_value="neither processes nor the pool's bytes are known",
+            overrides=(
+                painted("Held by its processes", PURPLE),
+                limit("Pool"),
+                painted("Pool: used", BLUE, custom__fillOpacity=10),
+            ),
         ),
     )
