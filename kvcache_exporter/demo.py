@@ -11,8 +11,8 @@ from kvcache_exporter.discovery import Found
 from kvcache_exporter.gpu_view import one_view
 from kvcache_exporter.gpu_watch import GpuState
 from kvcache_exporter.model import Snapshot, Target
+from kvcache_exporter.outside import Outside
 from kvcache_exporter.pipeline import Pipeline
-from kvcache_exporter.serve import Outside
 from kvcache_exporter.simulate.fleet import Fleet
 from kvcache_exporter.simulate.server import Server
 

@@ -15,7 +15,7 @@ from kvcache_exporter.follow import Follower
 from kvcache_exporter.gpu_watch import GpuState
 from kvcache_exporter.merge import assign, assign_recorded, gpus_of_target
 from kvcache_exporter.model import Target
-from kvcache_exporter.serve import Outside
+from kvcache_exporter.outside import Outside
 
 
 async def entries(config: Config, scrapes: int | None) -> AsyncIterator[list[recording.Entry]]:

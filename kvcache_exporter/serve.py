@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kvcache_exporter.clock import SteadyClock
 from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import open_finders
-from kvcache_exporter.engines import vllm
 from kvcache_exporter.expose import render
-from kvcache_exporter.gpu_watch import HostGpus
-from kvcache_exporter.gpus import open_sources
-from kvcache_exporter.model import Problem, Scrape, Snapshot, Target
+from kvcache_exporter.model import Snapshot
+from kvcache_exporter.outside import Outside
 from kvcache_exporter.own_process import own_metrics
-from kvcache_exporter.pipeline import Pipeline, World
-from kvcache_exporter.samples import Parser
+from kvcache_exporter.pipeline import Pipeline
 from kvcache_exporter.schema import OperatorError
-from kvcache_exporter.scrape import Client, FilteredRoute
-from kvcache_exporter.scrape.reasons import answered
 from kvcache_exporter.status import engines_json, status_page
+from kvcache_exporter.web.gate import Gate, OpenGate
 from kvcache_exporter.web.pages import Latest, LazyPage, Page, pages_of
 from kvcache_exporter.web.server import Server
 
@@ -48,7 +43,8 @@ class _Flags:
 async def serve(config: Config, load: Load, report: Report) -> None:
     """Run until SIGTERM or SIGINT; *load* reads the configuration anew on SIGHUP.
 
-    Raises OSError with a text for the operator when the address cannot be bound.
+    Raises OSError with a text for the operator when the address cannot be bound, OperatorError when
+    the web configuration is no good.
     """
     loop = asyncio.get_running_loop()
     flags = _Flags(asyncio.Event(), asyncio.Event())
@@ -56,12 +52,22 @@ async def serve(config: Config, load: Load, report: Report) -> None:
         loop.add_signal_handler(number, flags.stop.set)
     loop.add_signal_handler(signal.SIGHUP, flags.reload.set)
     latest = Latest()
-    server = Server(config.listen_address, pages_of(latest, _reloader(config, loop, flags)))
+    routes = pages_of(latest, _reloader(config, loop, flags))
+    server = Server(config.listen_address, routes, gate=gate_of(config))
     server.start()
     try:
         await _cycles(config, load, flags, latest, report)
     finally:
         server.stop()
+
+
+def gate_of(config: Config) -> Gate:
+    """Say who may read our pages; raise OperatorError when the file that tells is no good."""
+    if config.web_config_file is None:
+        return OpenGate()
+    from kvcache_exporter.web.security import Security
+
+    return Security(Path(config.web_config_file))
 
 
 async def _cycles(
@@ -93,49 +99,6 @@ def _publish(snapshot: Snapshot, outside: Outside, latest: Latest, report: Repor
     outside.retain([status.target.name for status in snapshot.targets])
     latest.pages = pages(snapshot)
     report(snapshot)
-
-
-class Outside:
-    """Everything the pipeline reaches the world through, under one configuration."""
-
-    def __init__(self, config: Config, clock: Callable[[], float]) -> None:
-        self._client = Client(
-            timeout_seconds=config.scrape_timeout_seconds,
-            max_body_bytes=config.max_body_bytes,
-            credentials=config.auth,
-            clock=clock,
-        )
-        parser = Parser(vllm.NAMES, vllm.PLAIN)
-        wanted = [*(f"vllm:{name}" for name in sorted(vllm.NAMES)), *sorted(vllm.PLAIN)]
-        self._filtered = FilteredRoute(self._client.fetch, wanted, parser.parse)
-        self._use_filtered = config.filtered_route
-        loop = asyncio.get_running_loop()
-        self._gpus = HostGpus(open_sources(_page_fetcher(self._client, loop), config.gpus))
-        self.world = World(self._fetch, self._version, self._gpus, clock)
-        self.clock = clock
-
-    async def _fetch(self, target: Target) -> Scrape:
-        if self._use_filtered:
-            return await self._filtered.fetch(target)
-        return await self._client.fetch(target)
-
-    async def _version(self, target: Target) -> str | None:
-        """Ask vLLM's ``/version``, which all releases have; None where nobody answers it."""
-        scrape = await self._client.fetch(target, "/version", answered)
-        with suppress(ValueError, AttributeError, RecursionError):
-            version = json.loads(scrape.body or b"").get("version")
-            return version[:64] if isinstance(version, str) else None
-        return None
-
-    def retain(self, names: list[str]) -> None:
-        """Close what was kept open for targets that are gone."""
-        self._client.retain(names)
-        self._filtered.retain(names)
-
-    async def close(self) -> None:
-        """Let go of connections and GPU sources; nothing here waits for a call that hangs."""
-        self._gpus.close()
-        await self._client.close()
 
 
 def pages(snapshot: Snapshot) -> Mapping[str, Page | LazyPage]:
@@ -202,17 +165,3 @@ async def _sleep_until(tick: float, clock: Callable[[], float], flags: _Flags) -
     await asyncio.wait(waits, timeout=max(0.0, tick - clock()), return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
-
-
-def _page_fetcher(
-    client: Client, loop: asyncio.AbstractEventLoop
-) -> Callable[[str], bytes | Problem]:
-    """Let a GPU source, which lives in a thread, get a page through the loop's client."""
-
-    def fetch(url: str) -> bytes | Problem:
-        scrape = asyncio.run_coroutine_threadsafe(
-            client.fetch(Target(f"gpus {url}", url)), loop
-        ).result(30.0)
-        return scrape.body or scrape.problem or Problem("failed", f"{url}: no answer")
-
-    return fetch

@@ -68,6 +68,7 @@ def _run(config: Config, configured: object) -> None:
 
     click.echo(f"kvcache-exporter on http://{config.listen_address}/metrics", err=True)
     try:
-        asyncio.run(serve(config, configured, Reporter()))  # type: ignore[arg-type]
+        with operator_errors():
+            asyncio.run(serve(config, configured, Reporter()))  # type: ignore[arg-type]
     except OSError as error:
         fail([f"cannot listen on {config.listen_address}: {error}"])

@@ -14,7 +14,7 @@ from kvcache_exporter.explain import Looked
 from kvcache_exporter.follow import Follower
 from kvcache_exporter.look import look
 from kvcache_exporter.model import Judgement
-from kvcache_exporter.serve import Outside
+from kvcache_exporter.outside import Outside
 
 Number = TypeVar("Number", int, float)
 
