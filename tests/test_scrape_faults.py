@@ -11,6 +11,8 @@ from pathlib import Path
 
 import hostile
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kvcache_exporter.model import Credentials, Problem, Scrape, Target
 from kvcache_exporter.scrape import Client
@@ -394,3 +396,35 @@ def test_a_server_that_never_finishes_the_handshake_times_out() -> None:
         found = problem(server, tls=CA)
     assert found.code == "timeout"
     assert "connecting to 127.0.0.1" in found.text
+
+
+def test_no_fault_leaves_a_file_open() -> None:
+    async def fetch(url: str) -> None:
+        client = Client(timeout_seconds=0.1, max_body_bytes=MAX_BODY_BYTES)
+        await client.fetch(Target("bad", url))
+        await client.close()
+
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = opened()
+    for fault in FAULTS:
+        with hostile.serve(fault.behaviour) as server:
+            asyncio.run(fetch(server.url))
+    assert opened() <= before
+
+
+@given(st.lists(st.binary(max_size=200) | st.sampled_from([head(), b"\r\n\r\n"]), max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_random_bytes_over_a_socket_are_a_page_or_a_problem(pieces: list[bytes]) -> None:
+    async def fetch(url: str) -> Scrape:
+        client = Client(timeout_seconds=2.0)
+        try:
+            return await client.fetch(Target("bad", url))
+        finally:
+            await client.close()
+
+    with hostile.serve(hostile.answer(b"".join(pieces))) as server:
+        result = asyncio.run(fetch(server.url))
+    assert (result.body is None) is (result.problem is not None)
+    assert result.problem is None or result.problem.code not in ("failed", "timeout")

@@ -1,4 +1,4 @@
-"""TLS and users of our own port: what is accepted, what is refused, and that changes take effect."""
+"""TLS and users of our own port: what is accepted or refused, and that changes take effect."""
 
 from __future__ import annotations
 
