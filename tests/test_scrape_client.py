@@ -187,14 +187,14 @@ def test_a_fleet_of_hanging_targets_takes_no_slot_for_longer_than_its_timeout() 
 def test_idle_connections_stop_where_the_file_limit_would_be_met(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("resource.getrlimit", lambda _: (202, 202))
+    monkeypatch.setattr("resource.getrlimit", lambda _: (212, 212))
 
     async def use(client: Client) -> None:
         for _ in range(2):
             await asyncio.gather(*(client.fetch(Target(f"t{i}", server.url)) for i in range(5)))
 
     with hostile.serve(hostile.always(hostile.response())) as server:
-        run(use)
+        run(use, concurrency=10)
         assert server.connections == 5 + 3
 
 

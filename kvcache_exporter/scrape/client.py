@@ -29,7 +29,7 @@ from kvcache_exporter.scrape.resolver import Resolver
 
 DEFAULT_MAX_BODY_BYTES = 8 * 1024 * 1024
 SPARE_FILES = 200
-"""Files that must stay free for everything but idle connections to targets."""
+"""Files that must stay free for everything but connections to targets."""
 
 Check = Callable[[Head], None]
 _NO_CREDENTIALS = Credentials()
@@ -56,12 +56,15 @@ class Client:
         timeout_seconds: float = 5.0,
         connect_timeout_seconds: float = 2.0,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
-        concurrency: int = 64,
+        concurrency: int = 256,
         credentials: Mapping[str, Credentials] | None = None,
         resolver: Resolver | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`credentials` are by the name that `Target.auth` carries; `clock` stamps the scrapes."""
+        """`credentials` are by the name that `Target.auth` carries; `clock` stamps the scrapes.
+
+        `concurrency` is how many targets may hang before they delay the others.
+        """
         self._timeout_seconds = timeout_seconds
         self._connect_timeout_seconds = connect_timeout_seconds
         self._max_body_bytes = max_body_bytes
@@ -70,7 +73,8 @@ class Client:
         self._resolver = resolver or Resolver()
         self._clock = clock
         self._idle: dict[str, tuple[Endpoint, Connection]] = {}
-        self._max_idle = max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES)
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._max_idle = max(0, files - SPARE_FILES - concurrency)
 
     async def fetch(
         self, target: Target, path: str | None = None, check: Check = acceptable
