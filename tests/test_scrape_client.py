@@ -184,10 +184,11 @@ def test_a_fleet_of_hanging_targets_takes_no_slot_for_longer_than_its_timeout() 
         assert run(use, concurrency=4, timeout_seconds=0.2).body == hostile.PAGE
 
 
+@pytest.mark.parametrize(("limit", "connections"), [(212, 5 + 3), (-1, 5)])
 def test_idle_connections_stop_where_the_file_limit_would_be_met(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, limit: int, connections: int
 ) -> None:
-    monkeypatch.setattr("resource.getrlimit", lambda _: (212, 212))
+    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
 
     async def use(client: Client) -> None:
         for _ in range(2):
@@ -195,7 +196,7 @@ def test_idle_connections_stop_where_the_file_limit_would_be_met(
 
     with hostile.serve(hostile.always(hostile.response())) as server:
         run(use, concurrency=10)
-        assert server.connections == 5 + 3
+        assert server.connections == connections
 
 
 # --- what is sent -----------------------------------------------------------------------------

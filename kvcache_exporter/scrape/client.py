@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -73,8 +74,7 @@ class Client:
         self._resolver = resolver or Resolver()
         self._clock = clock
         self._idle: dict[str, tuple[Endpoint, Connection]] = {}
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._max_idle = max(0, files - SPARE_FILES - concurrency)
+        self._max_idle = max(0, _file_limit() - SPARE_FILES - concurrency)
 
     async def fetch(
         self, target: Target, path: str | None = None, check: Check = acceptable
@@ -199,6 +199,11 @@ class Client:
             f"{where} did not finish within {limit:g} s ({attempt}): is the engine hung, or does a"
             " firewall drop packets?",
         )
+
+
+def _file_limit() -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 def _request(at: Endpoint, authorization_value: str) -> bytes:
