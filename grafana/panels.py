@@ -9,6 +9,7 @@ from grafana.looks import GREY, PLAIN, Json
 from grafana.queries import Query
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+FLEET_POINTS = 150
 _LEGEND = {"displayMode": "table", "placement": "bottom", "showLegend": True}
 _TOOLTIP = {"mode": "multi", "sort": "desc"}
 _EMPTY_CELL = {
@@ -25,13 +26,17 @@ def panel(
     *,
     unit: str,
     size: tuple[int, int],
+    points: int | None = None,
     no_value: str = "no data",
     options: Json | None = None,
     overrides: tuple[Json, ...] = (),
     transformations: tuple[Json, ...] = (),
     **defaults: Any,
 ) -> Json:
-    """Make a panel of any *kind*; *size* is (columns of 24, rows), *defaults* are of its fields."""
+    """Make a panel of any *kind*; *size* is (columns of 24, rows), *defaults* are of its fields.
+
+    *points* bounds the steps of a query that touches every engine, however wide the screen is.
+    """
     fields = {"unit": unit, "noValue": no_value, "thresholds": PLAIN, **defaults}
     return {
         "type": kind,
@@ -43,6 +48,7 @@ def panel(
             _target(ref, query) for ref, query in zip(ascii_uppercase, queries, strict=False)
         ],
         "fieldConfig": {"defaults": fields, "overrides": list(overrides)},
+        "maxDataPoints": points,
         "options": options or {},
         "transformations": list(transformations),
     }

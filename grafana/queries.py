@@ -42,17 +42,17 @@ def now(expr: str, legend: str = "") -> Query:
     return Query(expr, legend, instant=True)
 
 
-def fleet(metric: str, matchers: str = "", *extra: str) -> str:
+def fleet(metric: str, matchers: str = "", *extra: str, only: str = "") -> str:
     """Select engines by the variables; one that is down names no model and stays in every choice.
 
     That is why other models are taken away instead of the chosen one being joined.
     """
-    return _of_model(ENGINE_KEY, metric, matchers, extra)
+    return _of_model(ENGINE_KEY, f"{_select(metric, FLEET, matchers)} {only}".rstrip(), extra)
 
 
 def fleet_targets(metric: str, matchers: str = "", *extra: str) -> str:
     """Select targets as `fleet` selects engines."""
-    return _of_model(TARGET_KEY, metric, matchers, extra)
+    return _of_model(TARGET_KEY, _select(metric, FLEET, matchers), extra)
 
 
 def engine(metric: str, matchers: str = "", by: str = "") -> str:
@@ -129,8 +129,8 @@ def _select(metric: str, selector: str, matchers: str = "") -> str:
     return f"{metric}{{{', '.join(filter(None, (selector, matchers)))}}}"
 
 
-def _of_model(key: str, metric: str, matchers: str, extra: tuple[str, ...]) -> str:
-    chosen = f"max by ({', '.join((key, *extra))}) ({_select(metric, FLEET, matchers)})"
+def _of_model(key: str, chosen: str, extra: tuple[str, ...]) -> str:
+    chosen = f"max by ({', '.join((key, *extra))}) ({chosen})"
     return f"({chosen} unless on ({key}) {_OTHER_MODEL})"
 
 

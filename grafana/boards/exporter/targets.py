@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana import frame
 from grafana.looks import BLUE, Json
-from grafana.panels import lines, painted
+from grafana.panels import FLEET_POINTS, lines, painted
 from grafana.queries import TARGET_KEY, Query, exporter, worst
 
 
@@ -38,12 +38,14 @@ def section(_: Json) -> Json:
             "Time from asking to having the whole answer, the 5 slowest targets.",
             Query(worst(duration, TARGET_KEY), "{{target}}"),
             unit="s",
+            points=FLEET_POINTS,
         ),
         lines(
             "Longest without an answer",
             "Age of the last scrape that gave vLLM series, the 5 oldest targets.",
             Query(worst(silence, TARGET_KEY), "{{target}}"),
             unit="s",
+            points=FLEET_POINTS,
         ),
         lines(
             "Targets by problem",

@@ -15,11 +15,11 @@ def section(thresholds: Json) -> Json:
 
 
 def _table(thresholds: Json) -> Json:
-    verdict = fleet("kvcache_verdict", "", "state")
+    verdict = fleet("kvcache_verdict", "", "state", only="== 1")
     return table(
         "All engines",
         "Every engine of the choice above, at most a thousand. Click a target to open its engine.",
-        rows(f"{verdict} == 1"),
+        rows(verdict),
         rows(fleet("kvcache_engine_info", "", "model_name", "vllm_version")),
         rows(FLEET_USAGE),
         rows(fleet("kvcache_requests", 'state="running"')),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana import frame
 from grafana.looks import Json
-from grafana.panels import lines
+from grafana.panels import FLEET_POINTS, lines
 from grafana.queries import ENGINE_LEGEND, Query, fleet, worst
 
 
@@ -19,6 +19,7 @@ def section(_: Json) -> Json:
             unit="locale",
             no_value="none",
             size=(8, 12),
+            points=FLEET_POINTS,
         ),
         lines(
             "Free blocks lost per hour",
@@ -28,6 +29,7 @@ def section(_: Json) -> Json:
             unit="locale",
             no_value="none lost, or not known yet",
             size=(8, 12),
+            points=FLEET_POINTS,
         ),
         lines(
             "Used blocks at the last idle moment",
@@ -40,5 +42,6 @@ def section(_: Json) -> Json:
             unit="percentunit",
             no_value="all pools were empty at idle, or nobody was idle",
             size=(8, 12),
+            points=FLEET_POINTS,
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana import frame
 from grafana.looks import BLUE, ORANGE, Json, preemptions, steps, usage
-from grafana.panels import lines
+from grafana.panels import FLEET_POINTS, lines
 from grafana.queries import ENGINE_LEGEND, FLEET_USAGE, Query, fleet, worst
 
 
@@ -21,6 +21,7 @@ def section(thresholds: Json) -> Json:
             max=1,
             limits=usage(thresholds),
             size=(8, 12),
+            points=FLEET_POINTS,
         ),
         lines(
             "Preemptions per completed request",
@@ -32,6 +33,7 @@ def section(thresholds: Json) -> Json:
             no_value="none",
             limits=preemptions(thresholds),
             size=(8, 12),
+            points=FLEET_POINTS,
         ),
         lines(
             "Prefix hit ratio below its baseline",
@@ -41,5 +43,6 @@ def section(thresholds: Json) -> Json:
             unit="percentunit",
             limits=steps(BLUE, (thresholds["hit_ratio_drift_ratio"], ORANGE)),
             size=(8, 12),
+            points=FLEET_POINTS,
         ),
     )

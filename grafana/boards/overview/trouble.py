@@ -15,7 +15,7 @@ from grafana.looks import (
     states_by_name,
     usage,
 )
-from grafana.panels import by_name, coloured, lanes, lines, painted, table
+from grafana.panels import FLEET_POINTS, by_name, coloured, lanes, lines, painted, table
 from grafana.queries import (
     ENGINE_LEGEND,
     FLEET,
@@ -37,13 +37,13 @@ def section(thresholds: Json) -> Json:
 
 
 def _table(thresholds: Json) -> Json:
-    verdict = fleet("kvcache_verdict", NOT_OK, "state")
+    verdict = fleet("kvcache_verdict", NOT_OK, "state", only="== 1")
     info = fleet("kvcache_engine_info", "", "model_name", "vllm_version")
     return table(
         "Engines in trouble",
         "Every engine whose state is neither OK nor still unknown, leaks first. Click a target to "
         "open its engine. Empty: nobody is in trouble.",
-        rows(f"{verdict} == 1"),
+        rows(verdict),
         rows(in_trouble(info)),
         rows(in_trouble(f"time() - {fleet('kvcache_verdict_since_timestamp_seconds')}")),
         rows(in_trouble(fleet("kvcache_verdict_confidence_ratio"))),
@@ -121,6 +121,7 @@ def _history() -> list[Json]:
             "One lane an engine, the state written into it; a gap is a time without a verdict.",
             Query(least_often_ok(state_code(FLEET)), ENGINE_LEGEND),
             size=(16, 11),
+            points=FLEET_POINTS,
             no_value="every engine was OK all the time",
             mappings=states_by_code(),
             links=engine_link("field.labels"),
@@ -137,6 +138,7 @@ def _history() -> list[Json]:
             stacked=True,
             calcs=["lastNotNull"],
             size=(8, 11),
+            points=FLEET_POINTS,
             overrides=tuple(
                 painted(str(state), colour, displayName=text)
                 for state, (text, colour) in STATE_LOOKS.items()
@@ -146,4 +148,4 @@ def _history() -> list[Json]:
 
 
 def _count(states: str) -> str:
-    return f"sum by (state) ({fleet('kvcache_verdict', states, 'state')}) > 0"
+    return f"count by (state) ({fleet('kvcache_verdict', states, 'state', only='== 1')})"
