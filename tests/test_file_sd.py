@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import Found, find_all, open_finders
-from kvcache_exporter.discovery.file_sd import FileSd, parse
+from kvcache_exporter.discovery._groups import parse
+from kvcache_exporter.discovery.file_sd import FileSd
 from kvcache_exporter.model import Role
 from kvcache_exporter.schema import OperatorError
 from kvcache_exporter.sd_config import FileSdConfig

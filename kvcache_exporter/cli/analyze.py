@@ -1,4 +1,4 @@
-"""``analyze``: judge what is already recorded, with the judge of the running exporter."""
+"""Judge what is already recorded, with the judge of the running exporter."""
 
 from __future__ import annotations
 

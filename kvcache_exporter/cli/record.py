@@ -17,7 +17,14 @@ from kvcache_exporter.schema import OperatorError
     epilog="Example: kvcache-exporter record --vllm-url http://127.0.0.1:8000 --out night.jsonl.gz"
 )
 @vllm_url
-@click.option("--out", "path", type=click.Path(path_type=Path), required=True, metavar="FILE")
+@click.option(
+    "--out",
+    "path",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="Where to write.",
+)
 @click.option("--interval", "interval_seconds", type=float, default=10.0, show_default=True)
 @click.option("--scrapes", type=click.IntRange(1), help="Stop after so many; default: Ctrl-C.")
 def command(

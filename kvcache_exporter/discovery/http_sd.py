@@ -9,7 +9,7 @@ import requests
 
 from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import Finder, Found
-from kvcache_exporter.discovery.file_sd import parse
+from kvcache_exporter.discovery._groups import parse
 from kvcache_exporter.model import Problem, Target
 from kvcache_exporter.schema import OperatorError
 from kvcache_exporter.sd_config import HttpSdConfig
