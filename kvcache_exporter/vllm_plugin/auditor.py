@@ -1,0 +1,143 @@
+"""One engine's audit: when to sample, what happened in between, what to tell."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kvcache_exporter.vllm_plugin.walk import Counts, Snapshot, UnsupportedError, count, snapshot
+
+SAMPLE_SECONDS = 1.0
+COST_SHARE = 0.002
+"""At most this share of the engine thread's time goes into snapshots; large pools wait longer."""
+SETTLE_SECONDS = 10.0
+"""A block must stay nobody's this long: frees may be a step behind."""
+CONNECTOR_SETTLE_SECONDS = 600.0
+"""A connector may pin blocks without a request while it transfers them."""
+EVENTS = ("abort", "request", "preemption", "transfer_error")
+
+
+class Auditor:
+    """Watches one scheduler; ``step`` is called in the engine's thread after each step."""
+
+    def __init__(self, scheduler: Any, clock: Callable[[], float] = time.time) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._due = 0.0
+        self._events: Counter[str] = Counter()
+        self._orphans: deque[tuple[float, int]] = deque(maxlen=1024)
+        self._after: Counter[str] = Counter()
+        self._work: queue.Queue[tuple[Snapshot, Counter[str]]] = queue.Queue(maxsize=1)
+        self._counts: Counts | None = None
+        self._cost_seconds = 0.0
+        self._samples = 0
+        self._baseline = 0
+        self.unsupported: str | None = None
+        self._connector = getattr(scheduler, "connector", None) is not None
+        with suppress(Exception):  # told as unsupported at the first sample
+            first = snapshot(scheduler, clock())
+            self._baseline = first.pool_blocks - first.free_blocks
+        threading.Thread(target=self._run, name="kvcache-audit", daemon=True).start()
+
+    def step(self) -> None:
+        """Take a sample if one is due; costs a comparison otherwise."""
+        if self._clock() >= self._due and self.unsupported is None:
+            self._sample()
+
+    def happened(self, event: str) -> None:
+        """Count an end of a request, for what precedes new orphans."""
+        self._events[event] += 1
+
+    def report(self) -> dict[str, Any]:
+        """Say what is known now; an idle engine is sampled here, for it makes no steps."""
+        if self._is_idle() and self._clock() >= self._due and self.unsupported is None:
+            self._sample()
+            time.sleep(0.05)  # the count follows in the other thread
+        counts = self._counts
+        told: dict[str, Any] = {
+            "format": 1,
+            "pid": os.getpid(),
+            "engine": str(engine_rank(self._scheduler)),
+            "supported": self.unsupported is None,
+            "reason": self.unsupported,
+            "connector": self._connector,
+            "samples": self._samples,
+            "sample_cost_seconds": round(self._cost_seconds, 6),
+        }
+        if counts is not None:
+            told |= {
+                "time": counts.time,
+                "pool_blocks": counts.pool_blocks,
+                "free_blocks": counts.free_blocks,
+                "owners": dict(counts.owners),
+                "requests": dict(counts.requests),
+                "oldest_seconds": dict(counts.oldest_seconds),
+                "orphaned_blocks": counts.orphaned,
+                "settled_orphaned_blocks": self._settled(counts.time),
+                "orphaned_after": dict(self._after),
+            }
+        return told
+
+    def _sample(self) -> None:
+        start = time.perf_counter()
+        try:
+            seen = snapshot(self._scheduler, self._clock())
+        except UnsupportedError as error:
+            self.unsupported = str(error)
+            return
+        except RuntimeError:  # a table changed under us, which only an idle sample can meet
+            return
+        self._cost_seconds = time.perf_counter() - start
+        self._due = self._clock() + max(SAMPLE_SECONDS, self._cost_seconds / COST_SHARE)
+        with suppress(queue.Full):  # the last one is still being counted: this one is left out
+            self._work.put_nowait((seen, self._events))
+            self._events = Counter()
+
+    def _run(self) -> None:
+        while True:
+            seen, events = self._work.get()
+            try:
+                counts = count(seen, self._baseline)
+            except Exception as error:
+                self.unsupported = f"counting failed: {type(error).__name__}: {error}"
+                continue
+            self._attribute(counts.orphaned, events)
+            self._orphans.append((counts.time, counts.orphaned))
+            self._counts, self._samples = counts, self._samples + 1
+
+    def _attribute(self, orphaned: int, events: Counter[str]) -> None:
+        """Put new orphans down to the kind of end before them, if it was one kind only."""
+        before = self._orphans[-1][1] if self._orphans else 0
+        kinds = [event for event in EVENTS if events[event]]
+        if orphaned > before:
+            self._after[kinds[0] if len(kinds) == 1 else "several"] += orphaned - before
+
+    def _settled(self, now: float) -> int | None:
+        """Smallest number of orphans over the time to settle; None while that is not over."""
+        wait = CONNECTOR_SETTLE_SECONDS if self._connector else SETTLE_SECONDS
+        if not self._orphans or now - self._orphans[0][0] < wait:
+            return None
+        recent = [orphaned for moment, orphaned in self._orphans if moment >= now - wait]
+        return min(recent, default=None)
+
+    def _is_idle(self) -> bool:
+        try:
+            return not self._scheduler.has_requests()
+        except Exception:
+            return False
+
+
+def engine_rank(scheduler: Any) -> int:
+    """Return the data-parallel rank of this engine; 0 where there is none."""
+    config = getattr(scheduler, "vllm_config", None)
+    parallel = getattr(config, "parallel_config", None) or getattr(
+        scheduler, "parallel_config", None
+    )
+    rank = getattr(parallel, "data_parallel_rank", 0)
+    return rank if isinstance(rank, int) else 0
