@@ -221,7 +221,7 @@ def ask(request: bytes = b"GET / HTTP/1.1\r\n\r\n") -> bytes:
 
 def test_the_socket_answers_a_get_with_json_and_nothing_else_with_nothing() -> None:
     code = (
-        "import os, sys, time; from kvcache_exporter.vllm_plugin.server import serve;"
+        "import os, sys; from kvcache_exporter.vllm_plugin.server import serve;"
         "serve(lambda: {'pid': os.getpid()}, 0); print(os.getpid(), flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -238,7 +238,9 @@ def test_the_socket_answers_a_get_with_json_and_nothing_else_with_nothing() -> N
             assert (
                 (json.loads(answer.split(b"\r\n\r\n")[1]) == {"pid": pid}) if wanted else not answer
             )
-        process.communicate("")
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(10)
 
 
 def test_tcp_adds_the_rank_to_the_port(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,8 +41,8 @@ class Auditor:
         self.unsupported: str | None = None
         self._connector = getattr(scheduler, "connector", None) is not None
         with suppress(Exception):  # told as unsupported at the first sample
-            first = snapshot(scheduler, clock())
-            self._baseline = first.pool_blocks - first.free_blocks
+            # Some releases set blocks aside at start that are neither free nor anybody's.
+            self._baseline = count(snapshot(scheduler, clock())).orphaned
         threading.Thread(target=self._run, name="kvcache-audit", daemon=True).start()
 
     def step(self) -> None:

@@ -87,7 +87,7 @@ def snapshot(scheduler: Any, time: float) -> Snapshot:
 
 
 def count(seen: Snapshot, baseline: int = 0) -> Counts:
-    """Count owners; *baseline* blocks were out of the free queue before there was any request."""
+    """Count owners; *baseline* blocks were set aside when the engine started."""
     by_owner: dict[str, list[list[Any]]] = {owner: [] for owner in OWNERS}
     for request_id, blocks in seen.tables:
         by_owner[_owner(seen.statuses.get(request_id))].append(blocks)
