@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -211,14 +210,6 @@ def test_a_process_that_was_forked_starts_anew() -> None:
     assert audits.of(scheduler) is not first
 
 
-def ask(request: bytes = b"GET / HTTP/1.1\r\n\r\n") -> bytes:
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(5)
-        client.connect(f"\0{NAME}/{os.getpid()}")
-        client.sendall(request)
-        return b"".join(iter(lambda: client.recv(65536), b""))
-
-
 def test_the_socket_answers_a_get_with_json_and_nothing_else_with_nothing() -> None:
     code = (
         "import os, sys; from kvcache_exporter.vllm_plugin.server import serve;"
@@ -232,7 +223,7 @@ def test_the_socket_answers_a_get_with_json_and_nothing_else_with_nothing() -> N
         for request, wanted in ((b"GET / HTTP/1.1\r\n\r\n", True), (b"POST / HTTP/1.1\r\n", False)):
             with socket.socket(socket.AF_UNIX) as client:
                 client.settimeout(5)
-                client.connect(f"\0{NAME}/{pid}")
+                client.connect(f"\0{NAME}/{pid}/0")
                 client.sendall(request)
                 answer = b"".join(iter(lambda: client.recv(65536), b""))
             assert (

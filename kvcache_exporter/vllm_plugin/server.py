@@ -1,6 +1,6 @@
 """Tells whoever asks on this host: one JSON object a connection, nothing is ever read but a GET.
 
-By default the socket has a name in Linux' abstract namespace, ``@kvcache-audit/PID``: it needs no
+By default the socket has a name in Linux' abstract namespace, ``@kvcache-audit/PID/RANK``: it needs no
 file, vanishes with the process, and the exporter finds it in ``/proc/net/unix``. Only root and the
 user whom vLLM runs as get an answer.
 """
@@ -39,10 +39,14 @@ def _listen(address: str, rank: int) -> socket.socket:
     if address:
         host, _, port = address.rpartition(":")
         listener = socket.create_server((host or "127.0.0.1", int(port) + rank))
-    else:
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(f"\0{NAME}/{os.getpid()}")
-        listener.listen(8)
+        return listener
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(f"\0{NAME}/{os.getpid()}/{rank}")
+    except OSError:
+        listener.close()
+        raise
+    listener.listen(8)
     return listener
 
 
