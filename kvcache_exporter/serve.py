@@ -55,6 +55,7 @@ async def serve(config: Config, load: Load, report: Report) -> None:
     routes = pages_of(latest, _reloader(config, loop, flags))
     server = Server(config.listen_address, routes, gate=gate_of(config))
     server.start()
+    log.info("listening on %s:%d", config.listen_address.rpartition(":")[0], server.port)
     try:
         await _cycles(config, load, flags, latest, report)
     finally:

@@ -55,12 +55,13 @@ class Server:
 
     behaviour: Behaviour
     tls: ssl.SSLContext | None = None
+    port: int = 0
     requests: list[bytes] = field(default_factory=list)
     connections: int = 0
 
     def __post_init__(self) -> None:
         self._over = threading.Event()
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self._socket = socket.create_server(("127.0.0.1", self.port), backlog=1024)
         self._peers: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self.port = self._socket.getsockname()[1]
@@ -108,8 +109,10 @@ class Server:
 
 
 @contextmanager
-def serve(behaviour: Behaviour, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
-    server = Server(behaviour, tls)
+def serve(
+    behaviour: Behaviour, tls: ssl.SSLContext | None = None, port: int = 0
+) -> Iterator[Server]:
+    server = Server(behaviour, tls, port)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

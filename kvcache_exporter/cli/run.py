@@ -66,7 +66,6 @@ def command(
 def _run(config: Config, configured: object) -> None:
     from kvcache_exporter.serve import serve
 
-    click.echo(f"kvcache-exporter on http://{config.listen_address}/metrics", err=True)
     try:
         with operator_errors():
             asyncio.run(serve(config, configured, Reporter()))  # type: ignore[arg-type]
