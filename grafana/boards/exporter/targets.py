@@ -23,6 +23,7 @@ def section(_: Json) -> Json:
             Query(f"count({up})", "Known"),
             Query(f"sum({up})", "Answering"),
             unit="none",
+            size=(8, 9),
             decimals=0,
             overrides=(painted("Known", BLUE, dashed=True), painted("Answering", BLUE)),
         ),
@@ -31,7 +32,17 @@ def section(_: Json) -> Json:
             "Scrapes a second that gave no vLLM series.",
             Query(f"sum by (reason) (rate({failures}[$__rate_interval]))", "{{reason}}"),
             unit="cps",
+            size=(8, 9),
             no_value="none failed",
+        ),
+        lines(
+            "Targets by problem",
+            "What keeps targets from being read or judged.",
+            Query(f"sum by (problem) ({problems})", "{{problem}}"),
+            unit="none",
+            size=(8, 9),
+            decimals=0,
+            no_value="no problems",
         ),
         lines(
             "Slowest targets",
@@ -46,15 +57,6 @@ def section(_: Json) -> Json:
             Query(worst(silence, TARGET_KEY), "{{target}}"),
             unit="s",
             points=FLEET_POINTS,
-        ),
-        lines(
-            "Targets by problem",
-            "What keeps targets from being read or judged.",
-            Query(f"sum by (problem) ({problems})", "{{problem}}"),
-            unit="none",
-            decimals=0,
-            no_value="no problems",
-            size=(24, 8),
         ),
     )
 

@@ -29,6 +29,6 @@ def _table() -> Json:
             "Value #C": "Last cycle",
         },
         hidden=("Value #A",),
-        size=(24, 6),
+        size=(24, 5),
         overrides=(by_name("Last cycle", unit="s", decimals=2),),
     )

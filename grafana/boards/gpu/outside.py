@@ -18,6 +18,7 @@ def section(thresholds: Json) -> Json:
             "so a line that rises for hours is a leak outside of it.",
             Query(worst(gpu("kvcache_gpu_outside_pool_bytes"), "uuid"), "{{uuid}}"),
             unit="bytes",
+            size=(12, 7),
             no_value="none, or nothing to compare yet",
         ),
         lines(
@@ -25,6 +26,7 @@ def section(thresholds: Json) -> Json:
             "The 5 highest GPUs; the line is where it becomes a ticket.",
             Query(worst(gpu("kvcache_gpu_unowned_bytes"), "uuid"), "{{uuid}}"),
             unit="bytes",
+            size=(12, 7),
             no_value="none, or the processes are not known",
             limits=steps(BLUE, (thresholds["unowned_gpu_bytes"], ORANGE)),
         ),
