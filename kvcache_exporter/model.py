@@ -257,6 +257,29 @@ class GpuSourceReading:
 
 
 @dataclass(frozen=True, slots=True)
+class Audit:
+    """What the audit inside an engine process counted: exact, where everything else estimates."""
+
+    pid: int
+    engine: str
+    """Data-parallel rank as the engine knows it."""
+    supported: bool
+    reason: str | None = None
+    """Why nothing is counted: the engine's insides are not what the audit knows."""
+    time: float | None = None
+    pool_blocks: int | None = None
+    free_blocks: int | None = None
+    owners: tuple[tuple[str, int], ...] = ()
+    """(owner, blocks); together with free and orphaned blocks they make the pool."""
+    requests: tuple[tuple[str, int], ...] = ()
+    orphaned_blocks: int | None = None
+    settled_orphaned_blocks: int | None = None
+    """Orphaned for longer than any free may lag; None while that time is not over."""
+    orphaned_after: tuple[tuple[str, int], ...] = ()
+    """(event, blocks): which kind of end came before the loss."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One engine at one moment: the reading, or None for a failed scrape, and its GPUs."""
 
@@ -343,6 +366,8 @@ class EngineStatus:
     trace: Trace = field(default_factory=Trace)
     hold_seconds: float | None = None
     """How long blocks may rightly outlive their request here, as the judge allows."""
+    gpu_bytes: tuple[tuple[str, int], ...] = ()
+    """(uuid, bytes) that its own processes hold, where the process tree tells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Tells whoever asks on this host: one JSON object a connection, nothing is ever read but a GET.
 
-By default the socket has a name in Linux' abstract namespace, ``@kvcache-audit/PID/RANK``: it needs no
-file, vanishes with the process, and the exporter finds it in ``/proc/net/unix``. Only root and the
-user whom vLLM runs as get an answer.
+By default the socket has a name in Linux' abstract namespace, ``@kvcache-audit/PID/RANK``: it
+needs no file, vanishes with the process, and the exporter finds it in ``/proc/net/unix``. Only root
+and the user whom vLLM runs as get an answer.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ def serve(report: Callable[[], dict[str, Any]], rank: int) -> None:
 def _listen(address: str, rank: int) -> socket.socket:
     if address:
         host, _, port = address.rpartition(":")
-        listener = socket.create_server((host or "127.0.0.1", int(port) + rank))
-        return listener
+        return socket.create_server((host or "127.0.0.1", int(port) + rank))
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(f"\0{NAME}/{os.getpid()}/{rank}")
