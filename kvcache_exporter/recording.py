@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from kvcache_exporter.model import GpuProcess, GpuReading, Problem, Scrape
 from kvcache_exporter.schema import OperatorError
 
 _SHAPE = '{"time": unix seconds, "target": "name", "body": "page text" or null}'
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _GPU_FIELDS = ("uuid", "index", "total_bytes", "used_bytes", "reserved_bytes", "free_bytes")
 
 
@@ -31,13 +33,18 @@ class Entry:
 
 
 def read(path: Path) -> Iterator[Entry]:
-    """Yield the entries of *path*; raise OperatorError for a line that is none."""
+    """Yield the entries of *path*; raise OperatorError for a line that is none.
+
+    Where the recorder was killed the end is cut off: what stands before it counts.
+    """
     try:
         with _open(path, "rt") as lines:
             for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield _entry(_checked(f"{path} line {number}", line))
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+                if line.strip() and (line.endswith("\n") or _is_whole(line)):
+                    yield _entry(f"{path} line {number}", line)
+    except EOFError:
+        return
+    except (OSError, zlib.error, UnicodeDecodeError) as error:
         raise OperatorError(f"{path}: cannot be read as a recording: {error}") from error
 
 
@@ -63,20 +70,31 @@ def _open(path: Path, mode: str) -> IO[str]:
     return path.open(mode, encoding="utf-8")
 
 
-def _checked(where: str, line: str) -> Mapping[str, Any]:
+def _is_whole(last_line: str) -> bool:
+    try:
+        json.loads(last_line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _entry(where: str, line: str) -> Entry:
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise OperatorError(f"{where}: not JSON ({error}); each line must be {_SHAPE}") from None
-    time = data.get("time") if isinstance(data, dict) else None
-    if not isinstance(time, int | float) or isinstance(time, bool):
+    if not isinstance(data, dict) or not _is_number(data.get("time")):
         raise OperatorError(f'{where}: "time" is missing or no number; write {_SHAPE}')
     if not isinstance(data.get("body"), str | None):
         raise OperatorError(f'{where}: "body" must be text or null; write {_SHAPE}')
-    return dict(data)
+    try:
+        gpus = tuple(_gpu(gpu) for gpu in data.get("gpus") or ())
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise OperatorError(f'{where}: "gpus" must be a list of objects with a uuid') from None
+    return Entry(_scrape(data), gpus)
 
 
-def _entry(data: Mapping[str, Any]) -> Entry:
+def _scrape(data: Mapping[str, Any]) -> Scrape:
     body, problem = data.get("body"), None
     if body is None:
         reason = str(data.get("error") or "the scrape failed when it was recorded")
@@ -84,16 +102,15 @@ def _entry(data: Mapping[str, Any]) -> Entry:
     elif not body.endswith("\n"):
         body += "\n"  # some recorders strip it; whether the page was whole they knew then
     raw = None if body is None else body.encode("utf-8", "replace")
-    target = str(data.get("target") or "recording")
-    gpus = tuple(_gpu(gpu) for gpu in data.get("gpus") or () if isinstance(gpu, dict))
-    return Entry(Scrape(target, float(data["time"]), 0.0, raw, problem), gpus)
+    target = _CONTROL.sub(" ", str(data.get("target") or "recording"))[:256]
+    return Scrape(target, float(data["time"]), 0.0, raw, problem)
 
 
 def _gpu(data: Mapping[str, Any]) -> GpuReading:
-    sizes: dict[str, Any] = {name: data.get(name) for name in _GPU_FIELDS if name != "uuid"}
+    sizes: dict[str, Any] = {key: _size(data.get(key)) for key in _GPU_FIELDS if key != "uuid"}
     processes = data.get("processes")
     return GpuReading(
-        uuid=str(data.get("uuid")),
+        uuid=str(data["uuid"]),
         source=str(data.get("source") or "recording"),
         processes=None if processes is None else tuple(map(_process, processes)),
         **sizes,
@@ -101,7 +118,16 @@ def _gpu(data: Mapping[str, Any]) -> GpuReading:
 
 
 def _process(data: Mapping[str, Any]) -> GpuProcess:
-    return GpuProcess(int(data["pid"]), data.get("used_bytes"), data.get("name"))
+    return GpuProcess(int(data["pid"]), _size(data.get("used_bytes")), data.get("name"))
+
+
+def _size(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _is_number(value: Any) -> bool:
+    sound = isinstance(value, int | float) and not isinstance(value, bool)
+    return sound and abs(value) < 1e15
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
