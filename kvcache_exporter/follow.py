@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kvcache_exporter.engines import vllm
+from kvcache_exporter.growth import own_bytes
 from kvcache_exporter.judge import Judge
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.kv_model import with_pool_bytes
@@ -165,6 +166,7 @@ class Follower:
             reading=reading,
             judgement=judgement,
             gpu_uuids=tuple(gpu.uuid for gpu in gpus),
+            gpu_bytes=own_bytes(gpus) if assignment.by == "processes" else (),
             vllm_version=self.version,
             trace=trace,
             hold_seconds=self._judges[engine].history.hold_seconds,

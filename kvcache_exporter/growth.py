@@ -9,7 +9,7 @@ doubles, a leak's does not.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -105,6 +105,12 @@ def engine_size(gpu: GpuReading) -> tuple[int | None, bool]:
     if sizes and None not in sizes:
         return sum(size for size in sizes if size is not None), True
     return gpu.used_bytes, False
+
+
+def own_bytes(gpus: Iterable[GpuReading]) -> tuple[tuple[str, int], ...]:
+    """(uuid, bytes) of the processes on each GPU, where the driver tells them all."""
+    sizes = ((gpu.uuid, *engine_size(gpu)) for gpu in gpus)
+    return tuple((uuid, size) for uuid, size, own in sizes if own and size is not None)
 
 
 def growth(floors: Sequence[float], least_bytes: float) -> Growth | None:

@@ -60,7 +60,15 @@ TARGET = Target(
     "server:8000", "http://server:8000/metrics", (("namespace", "prod"), ("pod", "p-0"))
 )
 ENGINE = EngineStatus(
-    TARGET.name, "0", TARGET.labels, READING, JUDGEMENT, (UUID,), "0.32.0", hold_seconds=600.0
+    TARGET.name,
+    "0",
+    TARGET.labels,
+    READING,
+    JUDGEMENT,
+    (UUID,),
+    "0.32.0",
+    hold_seconds=600.0,
+    gpu_bytes=((UUID, 134_630_014_976),),
 )
 UP = TargetStatus(TARGET, True, NOW - 1, 0.0125, (), (("timeout", 3),))
 DOWN = TargetStatus(

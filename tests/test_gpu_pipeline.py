@@ -87,6 +87,10 @@ def test_a_killed_server_leaves_its_gpus_to_no_live_engine(driver, nvml, tmp_pat
     site = Site([nvml], proc)
     alive = site.cycle()
     assert names_of(alive) == {"0": (first,), "1": (second,)}
+    assert [dict(engine.gpu_bytes) for engine in alive.engines] == [
+        {first: 134_811_222_016},
+        {second: 134_872_039_424},
+    ]
     assert dict(alive.gpu_unowned_bytes) == {first: OVERHEAD, second: OVERHEAD}
     assert findings(alive) == {"0": set(), "1": set()}
 
@@ -94,6 +98,7 @@ def test_a_killed_server_leaves_its_gpus_to_no_live_engine(driver, nvml, tmp_pat
     shutil.rmtree(proc)
     build(proc, "after SIGKILL")
     dead = site.cycle()
+    assert [engine.gpu_bytes for engine in dead.engines] == [(), ()]
     assert names_of(dead) == {"0": (first,), "1": (second,)}
     assert all(size > 134_000_000_000 for _, size in dead.gpu_unowned_bytes)
     assert findings(dead) == {"0": {"unowned_gpu_memory"}, "1": {"unowned_gpu_memory"}}

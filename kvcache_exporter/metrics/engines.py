@@ -225,4 +225,10 @@ METRICS: tuple[Metric[EngineStatus], ...] = (
         lambda e: [((("uuid", uuid),), 1.0) for uuid in e.gpu_uuids],
         ("uuid",),
     ),
+    Metric(
+        "kvcache_engine_gpu_memory_bytes",
+        "GPU memory that the engine's own processes hold, from NVML and the process tree.",
+        lambda e: [((("uuid", uuid),), float(size)) for uuid, size in e.gpu_bytes],
+        ("uuid",),
+    ),
 )
