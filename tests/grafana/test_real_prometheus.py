@@ -34,6 +34,26 @@ NOTHING_TO_SHOW = {
     "Reasons beside the state": "an engine that leaks and does nothing else",
     "Hit ratio drifted": "likewise",
 }
+RECORDING = ROOT / "tests" / "data" / "recordings" / "h200-leak-abort.jsonl.gz"
+RECORDED = {"target": "h200", "engine": "0"}
+TOLD_BY_THE_RECORDING = {
+    "Verdict",
+    "Verdict over time",
+    "Leak established",
+    "Orphaned, proven",
+    "Used blocks against the pool",
+    "Requests",
+    "Completed requests",
+    "Prefix hit ratio and its baseline",
+    "What this engine is",
+    "Driver: memory used",
+    "Pool: blocks used",
+    "Pool: owned by nobody",
+    "Driver against pool",
+    "GPU memory of this engine",
+    "GPUs",
+    "Sources",
+}
 ABSENT_HERE = {
     "kvcache_gpu_memory_reserved_bytes": "the simulated source does not tell it",
     "kvcache_gpu_unowned_bytes": "nor processes",
@@ -44,10 +64,11 @@ ABSENT_HERE = {
 
 
 class Prometheus(NamedTuple):
-    """A running server, and the time of its last sample."""
+    """A running server, and the times at which the demo's past and the recording end."""
 
     url: str
     end: float
+    recording_end: float
 
     def ask(self, path: str, **params: object) -> list[object]:
         answer = requests.get(f"{self.url}/api/v1/{path}", params=params, timeout=60).json()
@@ -55,35 +76,43 @@ class Prometheus(NamedTuple):
         data = answer["data"]
         return data["result"] if isinstance(data, dict) else data
 
-    def run(self, asked: Asked, values: dict[str, str]) -> list[object]:
+    def run(self, asked: Asked, values: dict[str, str], end: float | None = None) -> list[object]:
         """Answer as for a panel over the last six hours."""
-        query = filled(asked.expr, values)
+        query, end = filled(asked.expr, values), end or self.end
         if asked.target["instant"]:
-            return self.ask("query", query=query, time=self.end)
-        start = self.end - 6 * 3600
-        return self.ask("query_range", query=query, start=start, end=self.end, step=60)
+            return self.ask("query", query=query, time=end)
+        return self.ask("query_range", query=query, start=end - 6 * 3600, end=end, step=60)
 
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     directory = tmp_path_factory.mktemp("prometheus")
-    past, blocks, config = (directory / name for name in ("past.om", "blocks", "prometheus.yml"))
-    tell = [sys.executable, "-m", "grafana.story", past]
-    subprocess.run(tell, cwd=ROOT, check=True)
-    fill = [_tool("promtool"), "tsdb", "create-blocks-from", "openmetrics", "-q", past, blocks]
-    subprocess.run(fill, check=True, stdout=subprocess.DEVNULL)
+    past, tape, blocks, config = (
+        directory / name for name in ("past.om", "tape.om", "blocks", "prometheus.yml")
+    )
+    _python("grafana.story", past)
+    recording_end = float(_python("grafana.recorded", RECORDING, tape))
+    for source in (past, tape):
+        fill = [_tool("promtool"), "tsdb", "create-blocks-from", "openmetrics", "-q"]
+        subprocess.run([*fill, source, blocks], check=True, stdout=subprocess.DEVNULL)
     config.write_text("global: {}\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = [_tool("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={blocks}"]
+    command += ["--storage.tsdb.retention.time=100y"]
     with (directory / "log").open("w") as log:
         server = subprocess.Popen([*command, f"--web.listen-address={address}"], stderr=log)
     try:
         _wait_for(f"http://{address}/-/ready")
-        yield Prometheus(f"http://{address}", _last_time(past))
+        yield Prometheus(f"http://{address}", _last_time(past), recording_end)
     finally:
         server.terminate()
         server.wait(30)
+
+
+def _python(module: str, *arguments: Path) -> str:
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 def _tool(name: str) -> str:
@@ -137,6 +166,13 @@ def _named(legend: str, labels: dict[str, str]) -> str:
     if legend == "__auto":
         return str(labels)
     return re.sub(r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), legend)
+
+
+@pytest.mark.parametrize("title", sorted(TOLD_BY_THE_RECORDING))
+def test_a_recording_of_a_real_engine_fills_the_panel(prometheus: Prometheus, title: str) -> None:
+    asked = [a for board in BOARDS for a in queries(board) if a.panel["title"] == title]
+    found = [prometheus.run(one, ANYTHING | RECORDED, prometheus.recording_end) for one in asked]
+    assert any(found)
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=NAMES)
