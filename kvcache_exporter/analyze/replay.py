@@ -95,15 +95,15 @@ def _step(
         page, target.memory = vllm.read(frame.samples, target.memory, configured_blocks)
         readings = {one.engine: one for one in page.engines}
         yield from page.problems
-    names = (readings.keys() or {"0"}) | target.engines.keys()
-    assignment = assign_recorded(list(names), frame.gpus, alive=bool(readings))
+    names = sorted((readings.keys() or {"0"}) | target.engines.keys())
+    owned = assign_recorded(names, frame.gpus, alive=bool(readings)).gpus if frame.gpus else {}
     for engine in names:
         one = target.engines.get(engine)
         if one is None:
             one = target.engines[engine] = _Engine(frame.target, engine, Judge(settings))
         reading = readings.get(engine)
         yield from reading.problems if reading else ()
-        _observe(one, frame.time, reading, assignment.gpus.get(engine, ()), watch)
+        _observe(one, frame.time, reading, owned.get(engine, ()), watch)
 
 
 def _observe(
