@@ -7,6 +7,7 @@ from pathlib import Path
 
 RECORDED = Path(__file__).parent / "data" / "gpus" / "h200x2-process-trees.txt"
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+API = "python3 -m vllm.entrypoints.openai.api_server --port 8000"
 
 
 class ProcTree:
@@ -90,3 +91,7 @@ def memory_by_gpu(title):
         uuid: {int(pid): int(size) for pid, size in re.findall(r"\((\d+), (\d+)\)", processes)}
         for uuid, processes in re.findall(r"^\d (GPU-\S+) \[(.+)\]$", recorded(title), re.MULTILINE)
     }
+
+
+def pids(title):
+    return {pid for processes in memory_by_gpu(title).values() for pid in processes}

@@ -12,7 +12,7 @@ from kvcache_exporter.model import Problem
 from kvcache_exporter.processes import read_host
 from kvcache_exporter.samples import Parser
 
-PAGE = (Path(__file__).parent / "data" / "gpus" / "dcgm-exporter.prom").read_bytes()
+PAGE = (Path(__file__).parents[1] / "data" / "gpus" / "dcgm-exporter.prom").read_bytes()
 UUID = "GPU-00000000-0000-0000-0000-00000000000a"
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 from nvml_scenario import Driver, gpu
 
-PAGE = (Path(__file__).parent / "data" / "pages" / "vllm-0.32.0-cpu-after-load.prom").read_bytes()
+PAGE = (
+    Path(__file__).parents[1] / "data" / "pages" / "vllm-0.32.0-cpu-after-load.prom"
+).read_bytes()
 SOURCE_DOWN = re.compile(r'^kvcache_gpu_source_up\{source="nvml"\} 0(\.0)?$', re.MULTILINE)
 HANGS = {
     "in nvmlInit": {"init": {"hang": True}},

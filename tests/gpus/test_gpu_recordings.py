@@ -16,8 +16,8 @@ from kvcache_exporter.merge import assign
 from kvcache_exporter.model import GpuProcess, GpuReading, Target
 from kvcache_exporter.processes import read_host
 
-RECORDINGS = Path(__file__).parent / "data" / "recordings"
-PROOF = Path(__file__).parent / "data" / "h200x2-gpu-proof.json"
+RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
+PROOF = Path(__file__).parents[1] / "data" / "h200x2-gpu-proof.json"
 """Printed by ``python -m benchmarks.gpu_proof`` on a machine with two H200s; UUIDs replaced."""
 URL = "http://127.0.0.1:8000/metrics"
 FIRST, SECOND = (f"GPU-00000000-0000-0000-0000-00000000000{letter}" for letter in "ab")

@@ -14,7 +14,7 @@ from kvcache_exporter.kv_model import with_pool_bytes
 from kvcache_exporter.model import EngineReading, KvModel, Scrape, Target
 from kvcache_exporter.schema import OperatorError
 
-PAGE = Path(__file__).parent / "data" / "pages" / "vllm-0.25.1-h200-idle.prom"
+PAGE = Path(__file__).parents[1] / "data" / "pages" / "vllm-0.25.1-h200-idle.prom"
 READING = EngineReading("0", pool_blocks=1000, block_size_tokens=16, cache_dtype="auto")
 
 

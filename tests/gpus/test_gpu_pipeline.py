@@ -4,8 +4,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-import pytest
-from nvml_scenario import Driver, gpu
+from nvml_scenario import gpu
 from proc_tree import build, memory_by_gpu
 
 from kvcache_exporter.config import Config
@@ -16,7 +15,7 @@ from kvcache_exporter.gpus.nvml import NvmlSource
 from kvcache_exporter.model import Problem, Scrape, Target
 from kvcache_exporter.pipeline import Pipeline, World
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 PAGE = (DATA / "pages" / "vllm-0.32.0-cpu-dp2-busy.prom").read_bytes()
 DCGM = (DATA / "gpus" / "dcgm-exporter.prom").read_bytes()
 REFUSED = Problem("refused", "nothing listens")
@@ -49,21 +48,6 @@ class Site:
         return asyncio.run(self.pipeline.cycle())
 
 
-@pytest.fixture
-def driver(tmp_path, monkeypatch):
-    driver = Driver(tmp_path / "nvml.json")
-    for name, value in driver.environment.items():
-        monkeypatch.setenv(name, value)
-    return driver
-
-
-@pytest.fixture
-def nvml():
-    source = NvmlSource(deadline_seconds=20.0)
-    yield source
-    source.close()
-
-
 def recorded(title):
     return [
         {**gpu("x", sum(held.values()) + OVERHEAD, compute=list(held.items())), "uuid": uuid}
@@ -79,12 +63,12 @@ def findings(snapshot):
     return {e.engine: {f.kind for f in e.judgement.findings} for e in snapshot.engines}
 
 
-def test_a_killed_server_leaves_its_gpus_to_no_live_engine(driver, nvml, tmp_path):
+def test_a_killed_server_leaves_its_gpus_to_no_live_engine(driver, source, tmp_path):
     first, second = memory_by_gpu("data parallel")
     proc = tmp_path / "proc"
     driver.says(*recorded("data parallel"))
     build(proc, "data parallel")
-    site = Site([nvml], proc)
+    site = Site([source], proc)
     alive = site.cycle()
     assert names_of(alive) == {"0": (first,), "1": (second,)}
     assert [dict(engine.gpu_bytes) for engine in alive.engines] == [
@@ -104,23 +88,23 @@ def test_a_killed_server_leaves_its_gpus_to_no_live_engine(driver, nvml, tmp_pat
     assert findings(dead) == {"0": {"unowned_gpu_memory"}, "1": {"unowned_gpu_memory"}}
 
 
-def test_a_lost_gpu_of_a_running_engine_is_a_problem_and_no_end(driver, nvml, tmp_path):
+def test_a_lost_gpu_of_a_running_engine_is_a_problem_and_no_end(driver, source, tmp_path):
     driver.says(*recorded("tensor parallel"))
     build(tmp_path / "proc", "tensor parallel")
-    site = Site([nvml], tmp_path / "proc")
+    site = Site([source], tmp_path / "proc")
     site.cycle()
     healthy, lost = recorded("tensor parallel")
     driver.says(healthy, {**lost, "errors": {"*": 15}})
     snapshot = site.cycle()
     assert snapshot.targets[0].up
     assert "gpu_lost" in {problem.code for problem in snapshot.problems}
-    (source,) = snapshot.gpu_sources
-    assert (source.up, source.expected, source.seen) == (True, 2, 1)
+    (nvml,) = snapshot.gpu_sources
+    assert (nvml.up, nvml.expected, nvml.seen) == (True, 2, 1)
 
 
-def test_without_a_driver_the_blocks_are_judged_all_the_same(driver, nvml):
+def test_without_a_driver_the_blocks_are_judged_all_the_same(driver, source):
     driver.says(init={"error": 12})
-    snapshot = Site([nvml]).cycle()
+    snapshot = Site([source]).cycle()
     assert all(engine.reading.used_blocks is not None for engine in snapshot.engines)
     assert [problem.code for problem in snapshot.problems] == ["library_not_found"]
     assert (snapshot.gpus, snapshot.gpu_unowned_bytes) == ((), ())

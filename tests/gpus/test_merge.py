@@ -1,45 +1,15 @@
 """Which engine has which GPU; unknown stays unknown and nothing is counted on another's GPU."""
 
-from proc_tree import build, memory_by_gpu
+from gpu_readings import GIB, NOBODY, URL, gpu, recorded
 
-from kvcache_exporter.gpu_view import engine_bytes, gpu_pids, one_view, unowned_bytes, with_unowned
+from kvcache_exporter.gpu_view import engine_bytes
 from kvcache_exporter.merge import assign, assign_recorded, gpus_of_target
-from kvcache_exporter.model import GpuProcess, GpuReading, GpuSourceReading, Problem, Target
-from kvcache_exporter.processes import HostProcesses, Owner, read_host
-
-GIB = 1 << 30
-URL = "http://127.0.0.1:8000/metrics"
-NOBODY = HostProcesses(complete=True)
-
-
-def gpu(name, used=GIB, processes=(), **more):
-    held = None if processes is None else tuple(GpuProcess(*each) for each in processes)
-    values = {"source": "nvml", "total_bytes": 100 * GIB, "used_bytes": used, "processes": held}
-    return GpuReading(f"GPU-{name}", **{**values, **more})
-
-
-def source(name, *gpus, up=True):
-    return GpuSourceReading(name, 1000.0, up, gpus)
+from kvcache_exporter.model import GpuProcess, GpuReading, Problem, Target
+from kvcache_exporter.processes import HostProcesses, Owner
 
 
 def names(assignment):
     return {engine: [g.uuid for g in gpus] for engine, gpus in assignment.gpus.items()}
-
-
-def recorded(tmp_path, title):
-    """The GPUs and the process tree of one part of the recording."""
-    held = memory_by_gpu(title)
-    gpus = [
-        GpuReading(
-            uuid,
-            "nvml",
-            used_bytes=sum(processes.values()) + 9_240_576,
-            processes=tuple(GpuProcess(*each) for each in processes.items()),
-        )
-        for uuid, processes in held.items()
-    ]
-    host = read_host(build(tmp_path, title).root, gpu_pids(gpus), {"t": URL})
-    return gpus, host
 
 
 def test_tensor_parallel_gives_one_engine_both_gpus(tmp_path):
@@ -53,31 +23,6 @@ def test_data_parallel_gives_each_engine_its_own_gpu(tmp_path):
     gpus, host = recorded(tmp_path, "data parallel")
     found = assign(Target("t", URL), ["0", "1"], gpus, host)
     assert names(found) == {"0": [gpus[0].uuid], "1": [gpus[1].uuid]}
-
-
-def test_after_the_api_server_was_killed_nearly_all_memory_is_held_by_no_live_engine(tmp_path):
-    gpus, host = recorded(tmp_path, "after SIGKILL")
-    assert assign(Target("t", URL), ["0", "1"], gpus, host).gpus == {}
-    for each in gpus:
-        assert unowned_bytes(each, host) == each.used_bytes
-        assert engine_bytes(each, host) == {}
-
-
-def test_memory_of_a_live_engine_is_told_by_engine_and_only_the_drivers_own_is_unowned(tmp_path):
-    gpus, host = recorded(tmp_path, "data parallel")
-    assert engine_bytes(gpus[0], host) == {Owner("t", "0"): 134_811_222_016}
-    assert unowned_bytes(gpus[0], host) == 9_240_576
-
-
-def test_memory_without_any_process_is_unowned():
-    assert unowned_bytes(gpu("a", 67 * GIB), NOBODY) == 67 * GIB
-
-
-def test_a_list_that_means_nothing_makes_unowned_memory_unknown():
-    assert unowned_bytes(gpu("a", 67 * GIB), HostProcesses(complete=False)) is None
-    assert unowned_bytes(gpu("a", 67 * GIB, None), NOBODY) is None
-    assert unowned_bytes(gpu("a", 67 * GIB, [(7, None)]), NOBODY) is None
-    assert unowned_bytes(gpu("a", None), NOBODY) is None
 
 
 def test_two_engines_on_one_gpu_each_have_it():
@@ -164,64 +109,6 @@ def test_the_reason_of_the_process_tree_travels_with_an_unknown_mapping():
     why = Problem("process_tree_forbidden", "...")
     found = assign(Target("t", URL), ["0"], [gpu("a")], HostProcesses(problems={"t": why}))
     assert (found.gpus, found.by, found.problem) == ({}, "unknown", why)
-
-
-def test_nvml_is_the_source_and_dcgm_adds_pod_and_xid():
-    dcgm = gpu("a", GIB + 5, None, source="dcgm", pod="p", pods=(("n", "p"),), xid=79)
-    view = one_view([source("dcgm", dcgm), source("nvml", gpu("a", GIB))][::-1])
-    (one,) = view.gpus
-    assert (one.source, one.used_bytes, one.pod, one.xid) == ("nvml", GIB, "p", 79)
-    assert view.problems == ()
-
-
-def test_two_sources_that_differ_are_reported_and_the_first_is_shown():
-    readings = [source("nvml", gpu("a", 50 * GIB)), source("dcgm", gpu("a", GIB, source="dcgm"))]
-    view = one_view(readings)
-    assert view.gpus[0].used_bytes == 50 * GIB
-    assert [problem.code for problem in view.problems] == ["gpu_sources_disagree"]
-    assert "GPU-a" in view.problems[0].text
-
-
-def test_dcgm_takes_over_whole_when_nvml_is_down():
-    readings = [
-        source("nvml", gpu("a", 50 * GIB), up=False),
-        source("dcgm", gpu("a", GIB, source="dcgm")),
-    ]
-    (one,) = one_view(readings).gpus
-    assert (one.source, one.used_bytes) == ("dcgm", GIB)
-
-
-def test_a_gpu_that_only_dcgm_sees_on_this_host_is_reported():
-    both = source("dcgm", gpu("a", source="dcgm"), gpu("b", source="dcgm"))
-    view = one_view([source("nvml", gpu("a")), both])
-    assert [problem.code for problem in view.problems] == ["gpu_sources_disagree"]
-    assert "GPU-b" in view.problems[0].text
-
-
-def test_a_dcgm_exporter_of_another_host_is_no_check():
-    view = one_view([source("nvml", gpu("a")), source("dcgm", gpu("b", source="dcgm"))])
-    assert ([g.uuid for g in view.gpus], view.problems) == (["GPU-a", "GPU-b"], ())
-
-
-def test_a_mig_slice_seen_by_both_sources_is_one_slice():
-    nvml = GpuReading("MIG-x", "nvml", parent_uuid="GPU-a", instance_id=3, used_bytes=GIB)
-    dcgm = GpuReading(
-        "MIG-GPU-a/3",
-        "dcgm",
-        parent_uuid="GPU-a",
-        instance_id=3,
-        used_bytes=GIB,
-        pods=(("n", "p"),),
-    )
-    view = one_view([source("nvml", nvml), source("dcgm", dcgm)])
-    assert [(g.uuid, g.pods) for g in view.gpus] == [("MIG-x", (("n", "p"),))]
-
-
-def test_an_empty_process_list_of_a_pid_namespace_is_not_passed_on_as_nobody():
-    (blind,) = with_unowned([gpu("a", 67 * GIB)], HostProcesses(complete=False))
-    assert (blind.processes, blind.unowned_bytes) == (None, None)
-    (seeing,) = with_unowned([gpu("a", 67 * GIB)], NOBODY)
-    assert (seeing.processes, seeing.unowned_bytes) == ((), 67 * GIB)
 
 
 def test_the_one_engine_of_a_recording_has_its_gpus_and_two_engines_have_none_by_guess():

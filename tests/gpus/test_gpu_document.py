@@ -8,7 +8,7 @@ import pytest
 
 from kvcache_exporter.gpus import _nvml_words
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "gpus.md").read_text()
 PROOF = json.loads((ROOT / "tests" / "data" / "h200x2-gpu-proof.json").read_text())
 PACKAGE = ROOT / "kvcache_exporter"
