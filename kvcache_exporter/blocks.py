@@ -8,6 +8,7 @@ uncorrelated (measured lag-1 correlation between -0.1 and 0.1), so that a block 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from kvcache_exporter.model import EngineReading
 from kvcache_exporter.table import NAN, Table
@@ -54,14 +55,29 @@ def append_block(blocks: Table, hours: Table, row: list[float]) -> None:
     blocks.append(row)
 
 
-def trend_columns(blocks: Table, hours: Table) -> list[list[float]]:
-    """TREND_COLUMNS one by one, oldest row first, of all rows that are evidence."""
+def trend_columns(blocks: Table, hours: Table, together: int = 1) -> list[list[float]]:
+    """TREND_COLUMNS one by one, oldest row first, of all rows that are evidence.
+
+    *together* recent blocks are merged into one row, from the newest back.
+    """
     merged = -(blocks.total - len(blocks)) % MERGED
-    columns = [[*hours.column(name), *blocks.column(name)[merged:]] for name in TREND_COLUMNS]
+    recent: Sequence[Sequence[float]]
+    if together == 1:
+        recent = [blocks.column(name)[merged:] for name in TREND_COLUMNS]
+    else:
+        recent = _grouped(blocks, merged, together)
+    columns = [[*hours.column(name), *new] for name, new in zip(TREND_COLUMNS, recent, strict=True)]
     kept = [count > 0 for count in columns[1]]
     if all(kept):
         return columns
     return [[v for v, keep in zip(c, kept, strict=True) if keep] for c in columns]
+
+
+def _grouped(blocks: Table, skip: int, together: int) -> Sequence[Sequence[float]]:
+    rows = [blocks.row(i)[: len(TREND_COLUMNS)] for i in range(skip, len(blocks))]
+    first = len(rows) % together
+    groups = [_merge(rows[i : i + together]) for i in range(first, len(rows), together)]
+    return list(zip(*groups, strict=True)) or [()] * len(TREND_COLUMNS)
 
 
 def _merge(rows: list[list[float]]) -> list[float]:
@@ -75,7 +91,9 @@ def _merge(rows: list[list[float]]) -> list[float]:
             merged.append(sum(values))
         elif name == "headroom":
             merged.append(min(values))
-        elif name == "end" or not total:
+        elif name == "end":
+            merged.append(max(values))
+        elif not total:
             merged.append(sum(values) / len(values))
         else:
             merged.append(sum(row[index] * row[1] for row in rows) / total)

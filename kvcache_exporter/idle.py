@@ -21,6 +21,8 @@ EVENTS = ("aborts", "requests", "preemptions", "transfer_errors")
 """What blocks may be lost with, counted since the start of the engine."""
 LEVELS = ("time", "floor", *EVENTS)
 LEVEL_SECONDS = 600.0
+TOGETHER_SECONDS = 75.0
+"""Idle moments that follow one another faster count as one episode, with what lay between."""
 MARKS_PER_HOLD = 16
 USUAL_BLOCK_SIZE = 16
 
@@ -44,7 +46,7 @@ class IdleLog:
     """The last idle episodes of an epoch."""
 
     def __init__(self) -> None:
-        self.table = Table(EPISODES, 8, "d")
+        self.table = Table(EPISODES, 10, "d")
         self.levels = Table(LEVELS, 24, "d")
         """The floor, whenever it had changed or ten minutes had passed, and the events so far."""
         self.base = 0.0
@@ -98,10 +100,13 @@ class IdleLog:
         floor = used - self._held(reading, hold_seconds) if hold_seconds else used
         if used != self.levels.last("floor") or now - self.levels.last("time") >= LEVEL_SECONDS:
             self.levels.append((now, used, *_events(reading)))
-        if begins:
-            self.table.append((now, now, 1.0, used, floor, math.inf))
-            return
         table = self.table
+        if begins and not now - table.last("start") < TOGETHER_SECONDS:
+            table.append((now, now, 1.0, used, floor, math.inf))
+            return
+        if begins:
+            floor = min(floor, table.last("between"))
+            table.set_last("between", math.inf)
         table.set_last("end", now)
         table.set_last("scrapes", table.last("scrapes") + 1)
         table.set_last("used", min(used, table.last("used")))

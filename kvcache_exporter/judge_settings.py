@@ -21,17 +21,30 @@ class JudgeSettings:
     floor_blocks: int = 4
     """... and in blocks."""
     held_seconds: float = 600.0
-    """An idle engine that holds blocks for this long beyond the hold time becomes suspect."""
+    """An idle engine that holds blocks for this long becomes suspect (for the hold time, if that
+    is longer)."""
+    floor_seconds: float = 3600.0
+    """Age up to which the last idle floor says more about orphans than a break does."""
     proof_blocks: int = 2
     """Fewest orphaned blocks that are reported: one could be the null block of old releases."""
     proof_seconds: float = 600.0
     """Three idle episodes prove a leak when they span this, two settled ones half of it."""
+    single_seconds: float = 150.0
+    """Without a hold, one idle episode this long ..."""
+    single_scrapes: int = 10
+    """... and with this many scrapes is a leak (a ticket, not proof) ..."""
+    single_ratio: float = 0.1
+    """... when it shows at most this share of the pool ..."""
+    single_kept: float = 0.9
+    """... of which this share was in use throughout the block before."""
     block_seconds: float = 600.0
     """Length of a history block: long enough that requests come and go within it."""
     trend_blocks: int = 8
     """Fewest blocks a break is looked for in."""
-    trend_score: float = 5.25
-    """Rise over its standard error that makes a break ..."""
+    trend_score: float = 5.0
+    """Rise over its standard error (as a normal score) that makes a break ..."""
+    trend_hold_score: float = 5.75
+    """... where blocks may be held after their request, which comes in bursts ..."""
     trend_own_ratio: float = 0.03
     """... of which at least this share must be its own, not shared with load."""
     trend_ratio: float = 0.005
@@ -43,11 +56,12 @@ class JudgeSettings:
     trend_mix_share: float = 0.5
     """Part of what other request sizes could account for that a rise must exceed."""
     trend_hit_change: float = 0.08
-    """A change of the hit ratio from which on sharing between requests may explain a rise."""
-    trend_load_share: float = 0.03
-    """Part of a change in load that the model may get wrong ..."""
-    trend_collinear_share: float = 0.4
-    """... and where the break cannot be told from the change in load."""
+    """A change of the hit ratio from which on sharing between requests counts as changed ..."""
+    trend_shared_share: float = 1.0
+    """... and this part of what it could account for must be exceeded."""
+    trend_load_share: float = 0.035
+    """Part of a change in load that the model may get wrong; more in proportion where the break
+    shares more with the change in load."""
     trend_blocks_in_a_row: int = 2
     """Blocks in a row at which a break must stand."""
     latch_seconds: float = 21600.0

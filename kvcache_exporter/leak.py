@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from kvcache_exporter.history import History
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.model import Indication
+from kvcache_exporter.model import Indication, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,9 @@ def _establish(
     if floor is not None and floor.low:
         return replace(leak, since=since, supported=history.time, blocks=floor.low, proven=True,
                        because=floor.because)  # fmt: skip
+    if floor is not None and floor.state is State.LEAK:
+        return replace(leak, since=since, supported=history.time, blocks=floor.value or 0.0,
+                       proven=False, because=floor.because)  # fmt: skip
     needed = settings.trend_blocks_in_a_row if math.isnan(leak.leaked_before) else 1
     if slope is None or not slope.alarming or leak.fires < needed:
         return replace(leak, proven=False) if leak.proven else leak

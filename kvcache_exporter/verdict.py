@@ -38,7 +38,8 @@ def decide(
         votes.pop(State.LEAK, None)
     state = _state(votes, history)
     numbers = _numbers(indications)
-    if leak.active and not leak.proven:
+    newest = history.idle.last()
+    if leak.active and (newest is None or history.time - newest.end > settings.floor_seconds):
         numbers["orphaned_blocks"] = round(leak.blocks)
     return Judgement(
         state=state,

@@ -10,17 +10,20 @@ the whole healthy past serves as baseline; load and request sizes explain themse
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from kvcache_exporter.blocks import trend_columns
 from kvcache_exporter.history import History
 from kvcache_exporter.indicators import _regression as regression
+from kvcache_exporter.indicators._objection import FULL_SHARE, Rows, objection
 from kvcache_exporter.judge_settings import JudgeSettings
 
-PROMPT_AND_OUTPUT = 0.9
-"""A request met at a random moment has produced half its output, but long ones are met more often:
-0.9 of the mean output for lengths with a log-normal spread of 0.8."""
+STRATUM = 1.3
+"""Where blocks may be held, only times of like throughput are compared: in classes this factor
+apart."""
+HELD_SPREAD = 0.8
+"""How much finished blocks a scrape add to the variance, where some stay held for a while."""
 
 
 class Break(NamedTuple):
@@ -49,22 +52,6 @@ class Break(NamedTuple):
         return self.slope - 1.96 * self.error, self.slope + 1.96 * self.error
 
 
-class Rows(NamedTuple):
-    """Evidence rows, column by column (those of TREND_COLUMNS), oldest first."""
-
-    end: list[float]
-    scrapes: list[float]
-    used: list[float]
-    running: list[float]
-    prompt_load: list[float]
-    output_load: list[float]
-    finished_load: list[float]
-    saturated: list[float]
-    headroom: list[float]
-    hits: list[float]
-    queries: list[float]
-
-
 def find_break(history: History, settings: JudgeSettings) -> Break | None:
     """The likeliest break of this epoch; None before there are enough blocks. Once per block."""
     key = (history.epoch, history.blocks.total, history.idle.clean_time)
@@ -77,11 +64,13 @@ def find_break(history: History, settings: JudgeSettings) -> Break | None:
 def _find_break(history: History, settings: JudgeSettings) -> Break | None:
     if not history.blocks.last("scrapes") > 0:
         return None
-    rows = Rows(*trend_columns(history.blocks, history.hours))
+    hold = history.hold_seconds
+    together = 2 + math.ceil(hold / settings.block_seconds) if hold else 1
+    rows = Rows(*trend_columns(history.blocks, history.hours, together))
     pool = history.known.pool_blocks if history.known else None
     if len(rows.end) < settings.trend_blocks or pool is None:
         return None
-    model = _explain(rows, bool(history.hold_seconds))
+    model = _explain(rows, bool(hold))
     if model.freedom < 2:
         return None
     clean = history.idle.clean_time - history.origin - settings.block_seconds
@@ -91,7 +80,7 @@ def _find_break(history: History, settings: JudgeSettings) -> Break | None:
         ("step", regression.scan_steps(model), 6, 3),
         ("ramp", regression.scan_ramps(model, hours), 4, 4),
     ):
-        index = _best(scan, rows.end, clean, before, after, settings.trend_own_ratio)
+        index = _best(scan, rows, clean, before, after, settings.trend_own_ratio)
         if index is not None:
             found.append(_judge(kind, index, scan, model, rows, hours, pool, history, settings))
     if not found:
@@ -100,33 +89,43 @@ def _find_break(history: History, settings: JudgeSettings) -> Break | None:
 
 
 def _explain(rows: Rows, holds: bool) -> regression.Fit:
-    """Explain used blocks by load; heavier load and fewer scrapes make a row less certain."""
+    """Explain used blocks by load; heavier load and fewer scrapes make a row less certain.
+
+    Where blocks may be held after their request, the least use in half an hour stands for it: what
+    is held comes and goes, what is lost is there even then.
+    """
     columns = [[1.0] * len(rows.end), rows.running, rows.prompt_load, rows.output_load]
-    spread = [running + 2.0 for running in rows.running]
+    used, spread = rows.used, [running + 2.0 for running in rows.running]
     if holds:
-        columns.append(rows.finished_load)
-        spread = [s + 0.02 * f for s, f in zip(spread, rows.finished_load, strict=True)]
-    full = [1.0 if share >= 0.2 else 0.0 for share in rows.saturated]
+        rate = [f / n for f, n in zip(rows.finished_load, rows.scrapes, strict=True)]
+        columns = [*_strata(rate), *columns[1:], rows.finished_load]
+        used = rows.headroom
+        spread = [s + HELD_SPREAD * r for s, r in zip(spread, rate, strict=True)]
+    full = [float(share >= FULL_SHARE) for share in rows.saturated]
     if 0.0 < sum(full) < len(full):
         columns.append(full)
     weights = [math.sqrt(n / s) for n, s in zip(rows.scrapes, spread, strict=True)]
-    return regression.fit(columns, rows.used, weights)
+    return regression.fit(columns, used, weights)
+
+
+def _strata(rate: list[float]) -> list[list[float]]:
+    """One column for each class of throughput, classes a factor of STRATUM apart."""
+    classes = [int(math.log(1.0 + r) / math.log(STRATUM)) for r in rate]
+    return [[float(c == wanted) for c in classes] for wanted in sorted(set(classes))]
 
 
 def _best(
-    scan: regression.Scan,
-    ends: Sequence[float],
-    clean: float,
-    before: int,
-    after: int,
-    own_ratio: float,
+    scan: regression.Scan, rows: Rows, clean: float, before: int, after: int, own_ratio: float
 ) -> int | None:
-    """Row with the highest score among those with enough rows on both sides."""
+    """Row with the highest score among those with enough rows like the newest on both sides."""
+    full = rows.saturated[-1] >= FULL_SHARE
+    alike = list(accumulate((share >= FULL_SHARE) == full for share in rows.saturated))
     candidates = [
         index
-        for index in range(len(ends) - after)
-        if (index + 1 >= before or (index == 0 and before == 4))
-        and ends[index] >= clean
+        for index, count in enumerate(alike)
+        if (count >= before or (index == 0 and before == 4))
+        and alike[-1] - count >= after
+        and rows.end[index] >= clean
         and scan.own[index] > own_ratio
     ]
     return max(candidates, key=scan.score.__getitem__, default=None)
@@ -147,7 +146,7 @@ def _judge(
     start = hours[index]
     shape = [float(h > start) if kind == "step" else max(0.0, h - start) for h in hours]
     rho = min(0.9, max(0.0, regression.lag1(model, shape, size)))
-    corrected = score * math.sqrt((1 - rho) / (1 + rho))
+    corrected = _normal(score * math.sqrt((1 - rho) / (1 + rho)), max(1, model.freedom))
     rise = size if kind == "step" else -size * start
     return Break(
         kind,
@@ -156,7 +155,7 @@ def _judge(
         0.0 if kind == "step" else size,
         abs(size / corrected) if corrected else math.inf,
         corrected,
-        _objection(kind, index, rise, scan.own[index], rows, pool, settings),
+        objection(kind, index, rise, scan.own[index], rows, pool, settings),
         _busy_load([used - size * part for used, part in zip(rows.used, shape, strict=True)]),
     )
 
@@ -165,66 +164,7 @@ def _busy_load(load: list[float]) -> float:
     return max(0.0, sorted(load)[int(0.95 * (len(load) - 1))])
 
 
-def _objection(
-    kind: str,
-    index: int,
-    rise: float,
-    own: float,
-    rows: Rows,
-    pool: int,
-    settings: JudgeSettings,
-) -> str | None:
-    full = rows.saturated[-1] >= 0.5
-    least = settings.trend_full_ratio if full else settings.trend_ratio
-    if rise <= max(least * pool, settings.trend_least_blocks):
-        return "too small to tell from noise"
-    headroom = min(rows.headroom[-4:])
-    if rise >= headroom + settings.trend_ratio * pool:
-        return f"only {headroom:.0f} blocks were without a request at some moment"
-    first = index + 1 if kind == "step" else (index + len(rows.end)) // 2
-    before = _Mix.of(rows, 0, index + 1 if index else max(1, len(rows.end) // 4))
-    after = _Mix.of(rows, first, len(rows.end))
-    if abs(after.hit_ratio - before.hit_ratio) >= settings.trend_hit_change:
-        return f"the prefix hit ratio went from {before.hit_ratio:.0%} to {after.hit_ratio:.0%}"
-    if rise <= settings.trend_mix_share * after.change_of_mix(before):
-        return "request sizes changed, which may explain it"
-    doubt = max(settings.trend_load_share, settings.trend_collinear_share * (1.0 - own))
-    if rise <= doubt * after.change_of_load(before):
-        return "load changed at the same time, which may explain it"
-    return None
-
-
-class _Mix(NamedTuple):
-    """What requests were like over some rows: running, blocks of prompt and output each, hits."""
-
-    running: float
-    prompt: float
-    output: float
-    hit_ratio: float
-
-    @classmethod
-    def of(cls, rows: Rows, first: int, last: int) -> _Mix:
-        """Mean over rows *first* to *last* (excluded)."""
-        part = slice(first, last)
-        running = sum(rows.running[part])
-        hits = [(h, q) for h, q in zip(rows.hits[part], rows.queries[part], strict=True) if q > 0]
-        asked = sum(q for _, q in hits)
-        return cls(
-            running / max(1, last - first),
-            sum(rows.prompt_load[part]) / running if running else 0.0,
-            sum(rows.output_load[part]) / running if running else 0.0,
-            sum(h for h, _ in hits) / asked if asked else 0.0,
-        )
-
-    def change_of_mix(self, before: _Mix) -> float:
-        """Blocks that other sizes and less sharing can account for."""
-        sizes = abs(self.prompt - before.prompt) + PROMPT_AND_OUTPUT * abs(
-            self.output - before.output
-        )
-        shared = 0.7 * abs(self.hit_ratio - before.hit_ratio) * self.prompt
-        return self.running * (sizes + shared)
-
-    def change_of_load(self, before: _Mix) -> float:
-        """Blocks that more running requests account for."""
-        each = self.prompt + PROMPT_AND_OUTPUT * self.output
-        return abs(self.running - before.running) * each
+def _normal(score: float, freedom: int) -> float:
+    """Normal score as unlikely as this Student t (Wallace's approximation): few rows prove less."""
+    size = math.sqrt(freedom * math.log1p(score * score / freedom))
+    return math.copysign(size * (1.0 - 0.75 / (freedom + 0.75)), score)

@@ -25,6 +25,8 @@ NAMES = {
 }
 FEWEST_RISES = 3
 EXPLAINED = 0.5
+TIED = 0.1
+"""Events that explain nearly as much as the best: the rarest of them says most."""
 
 
 class Correlate(NamedTuple):
@@ -50,9 +52,11 @@ def _indicate(history: History) -> Indication | None:
     if sum(rise > 0 for rise in rises) < FEWEST_RISES:
         return None
     found = [_correlate(name, rises, _differences(levels.column(name))) for name in EVENTS]
-    best = max((f for f in found if f is not None), key=lambda f: f.explained, default=None)
-    if best is None or best.explained < EXPLAINED:
+    good = [f for f in found if f is not None and f.explained >= EXPLAINED]
+    if not good:
         return None
+    enough = max(f.explained for f in good) - TIED
+    best = max((f for f in good if f.explained >= enough), key=lambda f: f.blocks)
     return Indication(
         "correlate",
         best.blocks,

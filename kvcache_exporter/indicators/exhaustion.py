@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kvcache_exporter.history import History
+from kvcache_exporter.indicators import idle_floor
 from kvcache_exporter.indicators._trend import find_break
-from kvcache_exporter.indicators.idle_floor import proven_blocks
 from kvcache_exporter.indicators.slope import floor_slope, stands
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.model import Indication
+from kvcache_exporter.model import Indication, State
 
 
 def indicate(history: History, settings: JudgeSettings) -> Indication | None:
@@ -52,10 +52,10 @@ def _indicate(history: History, settings: JudgeSettings) -> Indication | None:
 def _loss(history: History, settings: JudgeSettings) -> tuple[float, float, float] | None:
     """Blocks lost an hour, its standard error, and blocks that are lost or needed."""
     found = find_break(history, settings)
-    if found is not None and found.kind == "ramp" and stands(found, settings):
+    if found is not None and found.kind == "ramp" and stands(found, history, settings):
         return found.slope, found.error, found.rise + found.load
-    proven, floors = proven_blocks(history, settings), floor_slope(history)
-    if not proven or floors is None:
+    floor, floors = idle_floor.indicate(history, settings), floor_slope(history)
+    if floor is None or floor.state is not State.LEAK or floors is None:
         return None
     used = sorted(history.blocks.column("used")) or [0.0]
-    return *floors, max(proven, used[int(0.95 * (len(used) - 1))])
+    return *floors, max(floor.value or 0.0, used[int(0.95 * (len(used) - 1))])

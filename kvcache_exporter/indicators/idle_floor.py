@@ -8,10 +8,15 @@ be a transfer that nobody has fetched yet: that is held, then suspect, never pro
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from kvcache_exporter.history import History
 from kvcache_exporter.idle import Episode
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State
+
+RISING = 3
+"""Idle windows in a row that tell a leak from transfers that come and go."""
 
 
 def indicate(history: History, settings: JudgeSettings) -> Indication | None:
@@ -29,9 +34,9 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
         low=low,
         state=state,
         details={
-            "idle_floor_blocks": round(newest.used),
+            "idle_floor_blocks": round(newest.used + history.idle.base),
             "idle_floor_time": newest.end,
-            "orphaned_blocks": round(max(low, min(newest.floor, newest.between, newest.used), 0)),
+            "orphaned_blocks": round(max(low, _estimate(newest, history.hold_seconds))),
             "orphaned_blocks_low": round(low),
         },
     )
@@ -61,6 +66,42 @@ def proven_blocks(history: History, settings: JudgeSettings) -> float:
     return 0.0
 
 
+def _rising_blocks(history: History) -> float:
+    """Least of three idle floors in a row, none lower than the one before, each beyond the hold."""
+    episodes = [e for e in history.idle.newest_first() if e.end - e.start >= history.hold_seconds]
+    if len(episodes) < RISING or episodes[0] != history.idle.last():
+        return 0.0
+    last = episodes[:RISING]
+    if any(new.used < old.used or old.between < old.used for new, old in pairwise(last)):
+        return 0.0
+    return last[-1].used if last[0].used > last[-1].used else 0.0
+
+
+def _grown_blocks(history: History, settings: JudgeSettings) -> float:
+    """A single long idle floor that the engine was seen to work up to, and not to fall below.
+
+    More than a tenth of the pool at once is taken for a transfer that nobody fetched.
+    """
+    newest, pool = history.idle.last(), history.known.pool_blocks if history.known else None
+    headroom = history.blocks.column("headroom")
+    if newest is None or not pool or not history.idle.is_idle or len(headroom) < 2:
+        return 0.0
+    long = newest.end - newest.start >= settings.single_seconds
+    enough = (
+        newest.scrapes >= settings.single_scrapes and newest.used <= pool * settings.single_ratio
+    )
+    if not long or not enough or min(headroom[:-1]) >= newest.used / 2:
+        return 0.0
+    lowest = min(headroom[-1], newest.used)
+    return lowest if lowest >= settings.single_kept * newest.used else 0.0
+
+
+def _estimate(newest: Episode, hold_seconds: float) -> float:
+    """All that an engine holds that has been idle beyond the hold time, else what is overdue."""
+    overdue = newest.used if newest.end - newest.start >= hold_seconds else newest.floor
+    return max(0.0, min(overdue, newest.between))
+
+
 def _has_settled(episode: Episode, settings: JudgeSettings) -> bool:
     long_enough = episode.end - episode.start >= settings.settle_seconds
     return long_enough and episode.scrapes > settings.settle_scrapes
@@ -75,14 +116,20 @@ def _state(
             f"moments, {newest.used:.0f} blocks at the newest"
         )
     pool = history.known.pool_blocks if history.known else None
+    rising = _rising_blocks(history) if history.hold_seconds else _grown_blocks(history, settings)
+    if rising >= settings.proof_blocks:
+        return State.LEAK, (
+            f"{newest.used:.0f} blocks are in use with nothing running or waiting, and at least "
+            f"{rising:.0f} of them were in use all the while since the pool was emptier"
+        )
     least = max(settings.floor_blocks, settings.floor_ratio * (pool or 0))
     seconds = newest.end - newest.start
     text = f"{newest.used:.0f} blocks in use with nothing running or waiting for {seconds:.0f} s"
     if not history.idle.is_idle or newest.used < least or not _has_settled(newest, settings):
         return None, text
-    patience = history.hold_seconds + settings.held_seconds
-    if seconds < patience:
-        return State.HELD_IDLE, (
-            f"{text}; they may rightly be held for {history.hold_seconds:.0f} s (hold time)"
-        )
-    return State.LEAK_SUSPECT, f"{text}, longer than the hold time of {history.hold_seconds:.0f} s"
+    hold = history.hold_seconds
+    if seconds < max(hold, settings.held_seconds):
+        until = f"they may rightly be held for {hold:.0f} s" if hold else "too early to tell why"
+        return State.HELD_IDLE, f"{text}: {until}"
+    limit = f"the hold time of {hold:.0f} s" if hold else f"{settings.held_seconds:.0f} s"
+    return State.LEAK_SUSPECT, f"{text}, longer than {limit}"

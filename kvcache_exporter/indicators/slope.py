@@ -29,9 +29,10 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     return known[1]  # type: ignore[return-value]
 
 
-def stands(found: Break | None, settings: JudgeSettings) -> bool:
+def stands(found: Break, history: History, settings: JudgeSettings) -> bool:
     """Whether a break is evidence."""
-    return found is not None and found.objection is None and found.score >= settings.trend_score
+    least = settings.trend_hold_score if history.hold_seconds else settings.trend_score
+    return found.objection is None and found.score >= least
 
 
 def floor_slope(history: History) -> tuple[float, float] | None:
@@ -52,7 +53,7 @@ def floor_slope(history: History) -> tuple[float, float] | None:
 
 def _indicate(history: History, settings: JudgeSettings) -> Indication | None:
     found = find_break(history, settings)
-    if found is not None and stands(found, settings):
+    if found is not None and stands(found, history, settings):
         return _trend(found, history)
     floors = floor_slope(history)
     if floors is None:
