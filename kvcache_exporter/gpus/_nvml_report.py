@@ -30,7 +30,7 @@ def error_codes(report: Report) -> set[int | None]:
 def counted(reading: GpuSourceReading, known: Iterable[GpuReading]) -> GpuSourceReading:
     """Add GPUs that were *known* and are missing now, and the expected and seen counts."""
     known = list(known)
-    gpus = _named(reading.gpus, [gpu.uuid for gpu in known])
+    gpus = tuple(map(_told, _named(reading.gpus, [gpu.uuid for gpu in known])))
     whole = [gpu for gpu in gpus if gpu.parent_uuid is None]
     expected = max(len(whole), len(known))
     present = {gpu.uuid for gpu in whole}
@@ -85,10 +85,18 @@ def _gpu(device: Report, driver_version: str | None, cut: set[str]) -> GpuReadin
 
 def _worst(errors: list[Report]) -> Problem | None:
     """Pick the error that explains the others: a lost GPU before a call it does not support."""
+    if not errors:
+        return None
     order = (words.GPU_IS_LOST, words.RESET_REQUIRED, words.VERSION_MISMATCH, words.UNKNOWN)
     rank = {code: place for place, code in enumerate(order)}
-    ranked = sorted(errors, key=lambda error: rank.get(error["code"], len(rank)))
-    return words.problem(ranked[0]) if ranked else None
+    return words.problem(min(errors, key=lambda error: rank.get(error["code"], len(rank))))
+
+
+def _told(gpu: GpuReading) -> GpuReading:
+    """Say in a GPU's problem which GPU it is."""
+    if gpu.problem is None:
+        return gpu
+    return replace(gpu, problem=replace(gpu.problem, text=f"{gpu.uuid}: {gpu.problem.text}"))
 
 
 def _named(gpus: tuple[GpuReading, ...], known: list[str]) -> tuple[GpuReading, ...]:
@@ -122,5 +130,5 @@ def _source_problem(gpus: tuple[GpuReading, ...], expected: int, seen: int) -> P
     if seen == expected:
         return None
     first = next((gpu for gpu in gpus if _gone(gpu)), gpus[0])
-    reason = f": {first.problem.text}" if first.problem is not None else ""
-    return Problem("gpus_missing", f"{seen} of {expected} GPUs answer; {first.uuid}{reason}")
+    reason = first.uuid if first.problem is None else first.problem.text
+    return Problem("gpus_missing", f"{seen} of {expected} GPUs answer; {reason}")

@@ -92,6 +92,7 @@ def test_a_lost_gpu_leaves_the_others_reported_and_keeps_its_name(driver, source
         assert [g.used_bytes for g in reading.gpus if g.uuid != "GPU-b"] == [GIB] * 3
         (lost,) = [g for g in reading.gpus if g.uuid == "GPU-b"]
         assert (lost.used_bytes, lost.problem.code) == (None, "gpu_lost")
+        assert lost.problem.text.startswith("GPU-b: ")
         assert reading.problem.code == "gpus_missing"
 
 
