@@ -70,7 +70,7 @@ async def play(path: Path, keep_seconds: float, scraped_from: str, address: str 
 
 @click.command()
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--hours", default=12.0, show_default=True, help="How much of the past to write.")
+@click.option("--hours", default=8.0, show_default=True, help="How much of the past to write.")
 @click.option("--job", default="kvcache-exporter", show_default=True)
 @click.option("--instance", default="127.0.0.1:10158", show_default=True)
 @click.option("--listen", help="HOST:PORT to serve the page at afterwards, until interrupted.")

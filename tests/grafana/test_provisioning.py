@@ -90,6 +90,19 @@ def test_the_demo_is_scraped_under_the_names_that_its_past_has() -> None:
     assert job["job_name"] == _yaml(ROOT / "alerting" / "thresholds.yml")["job"]
 
 
+def test_kubernetes_gets_every_dashboard_in_a_configmap_of_its_own() -> None:
+    maps = _yaml(FILES[0].parent / "kustomization.yaml")["configMapGenerator"]
+    assert sorted(one["files"] for one in maps) == [[path.name] for path in FILES]
+    assert len({one["name"] for one in maps}) == len(FILES)
+
+
+def test_pictures_in_the_documentation_are_there_and_small() -> None:
+    text = (ROOT / "docs" / "grafana.md").read_text()
+    pictures = [ROOT / "docs" / name for name in re.findall(r"\]\((images/[^)]+)\)", text)]
+    assert len(pictures) == len(FILES)
+    assert all(0 < picture.stat().st_size < 300_000 for picture in pictures)
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [

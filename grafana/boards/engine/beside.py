@@ -69,6 +69,20 @@ def section(_: Json) -> Json:
             hidden=("Value #A",),
             unit="locale",
             size=(24, 4),
-            overrides=(by_pattern("size$", unit="bytes"), by_name("Hold time", unit="s")),
+            overrides=(
+                *_narrow(),
+                by_pattern("size$", unit="bytes"),
+                by_name("Hold time", unit="s"),
+            ),
         ),
     )
+
+
+def _narrow() -> list[Json]:
+    """Keep all columns on the screen; the model takes what is left."""
+    return [
+        by_name("Target", custom__width=190),
+        by_pattern("^(Engine|vLLM|Naming)$", custom__width=75),
+        by_pattern("^(Tokens / block|Prefix caching)$", custom__width=115),
+        by_pattern("^(Cache|Pool|Free|Used|Hold) ", custom__width=100),
+    ]

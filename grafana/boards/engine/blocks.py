@@ -39,7 +39,7 @@ def section(thresholds: Json) -> Json:
             Query(f"3600 * {engine(slope.format(''))}", "Slope"),
             Query(f"3600 * {engine(slope.format('_low'))}", "95 % low"),
             Query(f"3600 * {engine(slope.format('_high'))}", "95 % high"),
-            unit="locale",
+            unit="short",
             decimals=1,
             size=(12, 12),
             axis="blocks per hour",
@@ -49,13 +49,14 @@ def section(thresholds: Json) -> Json:
         lines(
             "Time until the pool is full",
             "At the slope, and at both ends of its interval. The lines are the limits of the "
-            "page and of the ticket. No line: not in sight.",
+            "page and of the ticket. No line: not in sight, or beyond the upper edge.",
             Query(f"{engine('kvcache_exhaustion_timestamp_seconds')} - time()", "Expected"),
             Query(
                 f"{engine('kvcache_exhaustion_earliest_timestamp_seconds')} - time()", "Earliest"
             ),
             Query(f"{engine('kvcache_exhaustion_latest_timestamp_seconds')} - time()", "Latest"),
             unit="s",
+            max=2 * thresholds["exhaustion_ticket_seconds"],
             size=(12, 9),
             no_value="not in sight",
             calcs=["lastNotNull", "min"],

@@ -50,7 +50,7 @@ def _table(thresholds: Json) -> Json:
         overrides=(
             by_pattern("^(Total|Used|Reserved|Free)$", unit="bytes", custom__width=90),
             by_pattern("^(Outside pool|Held by no engine)$", unit="bytes", custom__width=140),
-            by_name("GPU", custom__width=345),
+            by_name("GPU", custom__width=368),
             by_name("Index", custom__width=60),
             by_name("Source", custom__width=95),
             by_name("Driver", custom__width=110),

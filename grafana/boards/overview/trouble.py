@@ -136,7 +136,7 @@ def _history() -> list[Json]:
             decimals=0,
             fill=60,
             stacked=True,
-            calcs=["lastNotNull"],
+            calcs=["max"],
             size=(8, 11),
             points=FLEET_POINTS,
             overrides=tuple(
