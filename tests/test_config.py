@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from conftest import Golden
+from golden_file import Golden
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from conftest import Golden
+from golden_file import Golden
 
 from kvcache_exporter.cli import main
 from kvcache_exporter.metrics import CATALOGUE

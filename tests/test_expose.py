@@ -8,8 +8,8 @@ from pathlib import Path
 
 import promtool
 import pytest
-from conftest import Golden
 from full_snapshot import DOWN, ENGINE, GPU, JUDGEMENT, READING, SOURCE, TARGET, UP, snapshot
+from golden_file import Golden
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from click.testing import CliRunner
-from conftest import Golden
+from golden_file import Golden
 from test_check import page
 
 from kvcache_exporter.cli import main
