@@ -18,14 +18,15 @@ from kvcache_exporter.table import NAN, Table
 
 SLOT_SECONDS = 120.0
 SLOTS = 720
-"""A day of work; an idle engine allocates nothing, so idle time does not count."""
+"""A day of work. An idle engine allocates nothing, so idle time counts only where memory rose."""
 WARM_UP_SLOTS = 15
-WINDOWS = (15, 30, 60, 120, 240, 480, 720)
+WINDOWS = (15, 22, 30, 42, 60, 85, 120, 170, 240, 340, 480, 720)
 """Half an hour of work to a day: a fast leak shows in a short window, a slow one in a long one."""
-FULL_WINDOW_SLOTS = 120
-MAX_CAUTION = 4.0
-"""A window shorter than four hours needs a rise larger in proportion, at most four times."""
-PACE = 1.5
+FULL_WINDOW_SECONDS = 14400.0
+MAX_CAUTION = 2.0
+"""A window shorter than four hours needs a larger rise, by the root of its length, at most twice:
+a short one sees less of what an allocator does by chance."""
+PACE = 1.7
 """Rise in the last half of a window against that in the quarter before: 2 for a steady leak, 1 for
 one that goes with the logarithm of time, 0 for one that has settled."""
 SHARE_OF_A_THIRD = 0.1
@@ -36,18 +37,17 @@ class Growth(NamedTuple):
 
     bytes: float
     seconds: float
-    """Of work, not of wall time."""
 
 
 class GrowthWatch:
     """The floor of one memory size, a value a slot of work."""
 
     def __init__(self) -> None:
-        self.floors = Table(("bytes",), SLOTS, "d")
+        self.floors = Table(("time", "bytes"), SLOTS, "d")
         self.settled_bytes = NAN
         """Floor at the end of warm-up."""
         self._slot = NAN
-        self._floor = math.inf
+        self._before = self._floor = math.inf
         self._worked = False
 
     def add(self, time: float, size: float, worked: bool) -> None:
@@ -69,11 +69,11 @@ class GrowthWatch:
         )
 
     def _close(self) -> None:
-        if self._worked:
-            self.floors.append((self._floor,))
+        if self._worked or self._before < self._floor < math.inf:
+            self.floors.append((self._slot * SLOT_SECONDS, self._floor))
             if self.floors.total == WARM_UP_SLOTS:
                 self.settled_bytes = self._floor
-        self._floor, self._worked = math.inf, False
+        self._before, self._floor, self._worked = self._floor, math.inf, False
 
 
 class MemoryLog:
@@ -113,14 +113,15 @@ def own_bytes(gpus: Iterable[GpuReading]) -> tuple[tuple[str, int], ...]:
     return tuple((uuid, size) for uuid, size, own in sizes if own and size is not None)
 
 
-def growth(floors: Sequence[float], least_bytes: float) -> Growth | None:
-    """Return the rise of *floors* (a value a slot) that keeps its pace; None when none does."""
+def growth(times: Sequence[float], floors: Sequence[float], least_bytes: float) -> Growth | None:
+    """Return the rise of *floors* that keeps its pace; None when none does. *times* in seconds."""
     for window in WINDOWS:
         if window > len(floors):
             return None
-        caution = min(MAX_CAUTION, max(1.0, FULL_WINDOW_SLOTS / window))
+        seconds = times[-1] - times[-window]
+        caution = min(MAX_CAUTION, max(1.0, math.sqrt(FULL_WINDOW_SECONDS / seconds)))
         if (risen := _kept_pace(floors, window)) is not None and risen >= caution * least_bytes:
-            return Growth(risen, window / 2 * SLOT_SECONDS)
+            return Growth(risen, times[-1] - times[-window + window // 2])
     return None
 
 
@@ -132,6 +133,7 @@ def _kept_pace(floors: Sequence[float], window: int) -> float | None:
     third = (len(late) - 1) / 3
     marks = [late[round(step * third)] for step in range(4)]
     steady = all(b - a >= SHARE_OF_A_THIRD * risen for a, b in pairwise(marks))
-    in_pace = risen >= PACE * (late[0] - floors[half - window // 4])
+    step = max(b - a for a, b in pairwise(late))  # an allocator's: it may fall on either side
+    in_pace = risen >= PACE * (late[0] - floors[half - window // 4] - step)
     above = late[-1] - max(earlier)  # what came back before will come back again
     return above if risen > 0 and steady and in_pace else None

@@ -23,7 +23,8 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
         if (risen := watch.risen_bytes) is not None:
             rises[uuid] = max(0.0, risen)
         least = max(LEAST_BYTES, LEAST_RATIO * history.memory.totals[uuid])
-        if (found := growth(watch.floors.column("bytes"), least)) is not None:
+        times, floors = watch.floors.column("time"), watch.floors.column("bytes")
+        if (found := growth(times, floors, least)) is not None:
             growing.append((found, uuid))
     if not rises and not growing:
         return None
@@ -34,7 +35,7 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     found, uuid = max(growing)
     text = (
         f"memory outside the KV pool of {uuid} grew by {found.bytes / MIB:.0f} MiB in the last "
-        f"{found.seconds / 3600:.1f} h of work and keeps its pace: not the KV cache; look at "
+        f"{found.seconds / 3600:.1f} h and keeps its pace: not the KV cache; look at "
         "allocations of the worker (LoRA adapters, multi-modal inputs, CUDA graphs), and compare "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     )

@@ -17,9 +17,10 @@ H200_MIB += [(585, 128_946), (600, 129_086), (5445, 129_228)]
 """Seconds and used memory of an H200 under a 7B-shaped model, from before its first request on."""
 
 
-def floors(shape, hours):
-    """A floor a slot for so many *hours* of work; *shape* maps hours to bytes."""
-    return [shape(slot * SLOT_SECONDS / 3600) for slot in range(int(hours * 3600 / SLOT_SECONDS))]
+def floors(shape, hours, every=SLOT_SECONDS):
+    """Times, and a floor for each, over so many *hours*; *shape* maps hours to bytes."""
+    times = [every * slot for slot in range(int(hours * 3600 / every))]
+    return times, [shape(time / 3600) for time in times]
 
 
 def steps(table):
@@ -40,7 +41,7 @@ def steps(table):
     ],
 )
 def test_what_settles_is_not_growth_after_a_day(name, shape):
-    assert growth(floors(shape, 24.0), 256 * MIB) is None
+    assert growth(*floors(shape, 24.0), 256 * MIB) is None
 
 
 @pytest.mark.parametrize(
@@ -55,14 +56,20 @@ def test_what_settles_is_not_growth_after_a_day(name, shape):
     ],
 )
 def test_what_keeps_its_pace_is_growth(name, shape, hours):
-    found = growth(floors(shape, hours), 128 * MIB)
+    found = growth(*floors(shape, hours), 128 * MIB)
     assert found.bytes >= 128 * MIB
 
 
 def test_growth_that_stops_is_called_off():
-    stopped = floors(lambda h: 5 * GIB + min(h, 4.0) * GIB, 12.0)
-    assert growth(stopped[:120], 256 * MIB) is not None
-    assert growth(stopped, 256 * MIB) is None
+    times, stopped = floors(lambda h: 5 * GIB + min(h, 4.0) * GIB, 12.0)
+    assert growth(times[:120], stopped[:120], 256 * MIB) is not None
+    assert growth(times, stopped, 256 * MIB) is None
+
+
+def test_growth_is_seen_in_a_reading_each_five_minutes():
+    found = growth(*floors(lambda h: (5.0 + 1.2 * h) * 1e9, 2.0, every=300.0), 400e6)
+    assert found.bytes > 400e6
+    assert found.seconds < 7200.0
 
 
 def test_idle_hours_neither_settle_nor_grow():
@@ -71,6 +78,14 @@ def test_idle_hours_neither_settle_nor_grow():
         watch.add(60.0 * minute, 5 * GIB, worked=False)
     assert watch.risen_bytes is None
     assert len(watch.floors) == 0
+
+
+def test_memory_that_rises_in_an_idle_engine_counts():
+    watch = GrowthWatch()
+    for minute in range(600):
+        watch.add(60.0 * minute, 5 * GIB + minute * 10 * MIB, worked=False)
+    times, sizes = watch.floors.column("time"), watch.floors.column("bytes")
+    assert growth(times, sizes, 256 * MIB) is not None
 
 
 def test_the_rise_counts_from_the_end_of_warm_up():
