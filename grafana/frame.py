@@ -12,7 +12,8 @@ from grafana.variables import DATA_SOURCE
 SCHEMA_VERSION = 41
 TAG = "kvcache"
 ENGINE_LINK = (
-    "/d/kvcache-engine/?${datasource:queryparam}&${job:queryparam}&${__url_time_range}"
+    "/d/kvcache-engine?${datasource:queryparam}&${job:queryparam}&${cluster:queryparam}"
+    "&${__url_time_range}"
     "&var-target=${__%s.target:percentencode}&var-engine=${__%s.engine:percentencode}"
 )
 

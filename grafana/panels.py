@@ -164,6 +164,12 @@ def coloured(column: str, **properties: Any) -> Json:
     return by_name(column, custom__cellOptions={"type": "color-text"}, **properties)
 
 
+def on_colour(column: str, **properties: Any) -> Json:
+    """Override a column and write its values on the colour they stand for, in any theme."""
+    style = {"type": "color-background", "mode": "basic"}
+    return by_name(column, custom__cellOptions=style, **properties)
+
+
 def by_pattern(pattern: str, **properties: Any) -> Json:
     """Override fields whose names match *pattern*."""
     return by_name(f"/{pattern}/", **properties) | {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana import frame
 from grafana.frame import engine_link
 from grafana.looks import Json, states_by_name, usage
-from grafana.panels import by_name, coloured, table
+from grafana.panels import by_name, coloured, on_colour, table
 from grafana.queries import FLEET_USAGE, fleet, rows
 
 
@@ -41,7 +41,7 @@ def _table(thresholds: Json) -> Json:
         size=(24, 12),
         overrides=(
             by_name("Target", links=engine_link("data.fields")),
-            coloured("State", mappings=states_by_name()),
+            on_colour("State", mappings=states_by_name()),
             coloured("Blocks used", unit="percentunit", decimals=1, thresholds=usage(thresholds)),
             by_name("Completions / s", unit="reqps", decimals=2),
         ),

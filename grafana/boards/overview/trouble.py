@@ -15,7 +15,16 @@ from grafana.looks import (
     states_by_name,
     usage,
 )
-from grafana.panels import FLEET_POINTS, by_name, coloured, lanes, lines, painted, table
+from grafana.panels import (
+    FLEET_POINTS,
+    by_name,
+    coloured,
+    lanes,
+    lines,
+    on_colour,
+    painted,
+    table,
+)
 from grafana.queries import (
     ENGINE_LEGEND,
     FLEET,
@@ -81,7 +90,7 @@ def _table(thresholds: Json) -> Json:
             by_name("Target", links=engine_link("data.fields"), custom__width=180),
             by_name("Engine", custom__width=65),
             by_name("vLLM", custom__width=70),
-            coloured("State", mappings=states_by_name(), custom__width=130),
+            on_colour("State", mappings=states_by_name(), custom__width=130),
             coloured("Leak", mappings=LEAK, custom__width=70),
             by_name("Since", unit="s", decimals=1, custom__width=90),
             by_name("Confidence", unit="percentunit", decimals=0, custom__width=90),
