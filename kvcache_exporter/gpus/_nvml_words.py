@@ -118,6 +118,15 @@ DIED = Problem(
 NOT_TRIED = Problem("nvml_not_tried", "NVML has not answered yet: wait for the next cycle")
 
 
+def not_started(error: OSError) -> Problem:
+    """Say that the machine has no room for one more process."""
+    return Problem(
+        "nvml_not_started",
+        f"the process that asks NVML cannot be started ({error.strerror}): look at the memory and "
+        "process limits of the exporter's container; it is tried again by itself",
+    )
+
+
 def hung(seconds: float) -> Problem:
     """Say that a call to NVML has not come back for this long."""
     return Problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -58,7 +59,11 @@ class NvmlSource:
                 return self._down(now, words.given_up(len(self._left)))
             if now < self._retry_at:
                 return self._down(now, self._last.problem or words.NOT_TRIED)
-            self._process = NvmlProcess()
+            try:
+                self._process = NvmlProcess()
+            except OSError as error:  # out of memory or of processes
+                self._back_off(now)
+                return self._down(now, words.not_started(error))
         return self._read_from(self._process, now)
 
     def close(self) -> None:
@@ -95,7 +100,8 @@ class NvmlSource:
             self._retry_seconds = FIRST_RETRY_SECONDS
         elif now >= self._retry_at and len(self._left) < MAX_ABANDONED:
             self._drop(child, now)
-            self._process = NvmlProcess()  # the healthy GPUs must not miss a cycle
+            with suppress(OSError):
+                self._process = NvmlProcess()  # the healthy GPUs must not miss a cycle
         self._last = counted(read_report(report, now), self._known.values())
         self._known = {gpu.uuid: gpu for gpu in self._last.gpus if gpu.parent_uuid is None}
         return self._last
@@ -104,6 +110,9 @@ class NvmlSource:
         child.leave()
         self._left.append(child)
         self._process = None
+        self._back_off(now)
+
+    def _back_off(self, now: float) -> None:
         self._retry_at = now + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, LAST_RETRY_SECONDS)
 

@@ -121,6 +121,16 @@ def test_a_driver_upgrade_is_survived_because_each_try_loads_the_library_anew(dr
     assert source.pids != [first]
 
 
+def test_a_machine_without_room_for_a_process_is_named_and_tried_again(driver, source, monkeypatch):
+    driver.says(gpu("a", GIB))
+    with monkeypatch.context() as full:
+        full.setattr(sys, "executable", "/nowhere/python")
+        reading = source.read(0.0)
+        assert (reading.up, reading.problem.code) == (False, "nvml_not_started")
+    assert not source.read(4.0).up
+    assert source.read(5.0).up
+
+
 def test_a_child_that_crashes_is_replaced(driver, source):
     driver.says(gpu("a", GIB))
     source.read(0.0)
