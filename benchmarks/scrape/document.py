@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import platform
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.scrape import engine, fleet, memory, report, serving
 from benchmarks.scrape.pages import filtered
-from benchmarks.scrape.scrapers import PEERS, ours_filtered, scrapers
+from benchmarks.scrape.scrapers import PEERS, scrapers
 from benchmarks.scrape.steps import Steps
 
 TEXT = """# What scraping costs
 
-Written by `make bench-scrape`; do not edit. Measured on {machine}. Figures of CPU are user and
-system time of the whole process with its children, so other load on the machine matters little;
-latencies are as they were.
+Written by `make bench-scrape`; do not edit. Measured on {machine}.
+CPU is user and system time of a whole process with its children; latencies are wall time and
+suffer from whatever else the machine was doing.
 
 ## One scrape, step by step
 
-CPU in ms, best of the rounds, over kept connections to a server in another process. "Whole scrape"
-is fetch, filter, parse, reading and verdict.
+CPU in ms, best of the rounds, to a server in another process. "Whole scrape" is fetch, filter,
+parse, reading and verdict over a kept connection. vLLM closes connections that idle for 5 s, so at
+an interval of 10 s each scrape makes a new one.
 
 {steps}
 ## Fleets, beside peers
 
-One page of {page_bytes:,} bytes and {page_samples} samples a target, each on a loopback address of
-its own, one scrape in 10 s; every scraper at the same time on the same targets. The peers scrape
-and store or forward; we scrape, judge and render. {peers}. Prometheus and vmagent run with
-GOMAXPROCS=1, which costs them the least CPU. "filtered" is the exporter as shipped, which asks
-vLLM for the wanted names only.
+One page of {page_bytes:,} bytes and {page_samples} samples a target, each target on a loopback
+address of its own, one scrape in 10 s, one scraper after the other. The peers scrape and store or
+forward everything; we scrape, judge and render. "ours" is the exporter as shipped, which asks vLLM
+for the wanted names only; "whole page" has that switched off.
+Peers: {peers}, with GOMAXPROCS=1, which costs them the least CPU.
 
 {fleets}
 ![CPU and memory by number of targets](performance.png)
@@ -59,11 +62,13 @@ def write(
 ) -> None:
     """Measure everything and write the document into `folder`."""
     cut = filtered(page)
-    kept = memory.measure(cut)
-    costs = []
-    for targets in sizes:
-        costs += _said(fleet.measure(scrapers(), targets, page, cut))
-        costs += _said(fleet.measure([ours_filtered()], targets, page, cut))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:  # memory that nobody has used
+        kept = pool.apply(memory.measure, (cut,))
+    costs = [
+        _said(fleet.measure(scraper, targets, page, cut))
+        for targets in sizes
+        for scraper in scrapers()
+    ]
     served = serving.measure(sizes[-1], page, cut)
     asked = report.engine_table(engine.measure(*vllm)) if vllm else NO_ENGINE
     text = TEXT.format(
@@ -82,10 +87,9 @@ def write(
     report.picture(costs, folder / "performance.png")
 
 
-def _said(costs: list[fleet.Cost]) -> list[fleet.Cost]:
-    for one in costs:
-        print(f"{one.targets:5} {one.scraper:28} {one.cpu_ms_per_scrape:.3f} ms per scrape")
-    return costs
+def _said(one: fleet.Cost) -> fleet.Cost:
+    print(f"{one.targets:5} {one.scraper:28} {one.cpu_ms_per_scrape:.3f} ms", flush=True)
+    return one
 
 
 def _machine() -> str:
@@ -100,11 +104,9 @@ def _machine() -> str:
 
 def _versions() -> str:
     found = []
-    for command in (["prometheus", "--version"], [str(PEERS / "vmagent"), "-version"]):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-        except OSError:
-            continue
-        first = (done.stdout or done.stderr).splitlines()[0]
-        found.append(first.partition(" (")[0])
-    return "; ".join(found) if found else "No peer was installed"
+    if shutil.which("prometheus"):
+        done = subprocess.run(["prometheus", "--version"], capture_output=True, text=True)
+        found.append((done.stdout + done.stderr).partition(" (")[0].replace(", version", ""))
+    if (PEERS / "vmagent").exists():
+        found.append(f"vmagent {(PEERS.parents[1] / 'version').read_text().strip()}")
+    return " and ".join(found) if found else "none was installed"

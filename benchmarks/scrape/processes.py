@@ -44,20 +44,17 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return user and system time of a process and its descendants, running and ended.
-
-    The kernel scales both so that their sum is exact to a tick of 10 ms.
-    """
+    """Return user and system time of a process and its descendants, to the nanosecond."""
     return sum(map(own_cpu_seconds, family(pid)))
 
 
 def own_cpu_seconds(pid: int) -> float:
-    """Return user and system time of one process, and of its children that have ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    """Return user and system time of the threads of one process; ended ones are not counted."""
+    total = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):
+            total += int(path.read_text().split()[0])
+    return total / 1e9
 
 
 def resident_bytes(pid: int) -> int:

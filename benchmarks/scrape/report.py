@@ -28,35 +28,53 @@ def table(head: Row, rows: Iterable[Row]) -> str:
 def steps_table(measured: Mapping[str, tuple[int, int, Steps]]) -> str:
     """Render what each step of one scrape costs."""
     rows = [
-        (name, f"{size:,}", f"{count:,}", _ms(one.fetch), _ms(one.filter_and_parse), _ms(one.whole))
+        (
+            name,
+            f"{size:,}",
+            f"{count:,}",
+            *map(_ms, (one.fetch, one.fetch_anew, one.filter_and_parse, one.whole)),
+        )
         for name, (size, count, one) in measured.items()
     ]
-    head = ("page", "bytes", "samples", "fetch", "filter and parse", "whole scrape")
+    head = (
+        "page",
+        "bytes",
+        "samples",
+        "fetch",
+        "fetch, new connection",
+        "filter and parse",
+        "whole scrape",
+    )
     return table(head, rows)
 
 
 def fleet_table(costs: Sequence[Cost]) -> str:
     """Render every scraper on every fleet, with our cost over theirs."""
-    ours = {one.targets: one for one in costs if one.scraper == "kvcache-exporter"}
+    own = {(one.targets, one.scraper): one.cpu_ms_per_scrape for one in costs}
     rows = [
         (
             one.targets,
             one.scraper,
-            one.scrapes,
             _ms(one.cpu_ms_per_scrape),
-            f"{ours[one.targets].cpu_ms_per_scrape / one.cpu_ms_per_scrape:.2f}",
+            _ratio(own, one, "kvcache-exporter"),
+            _ratio(own, one, "kvcache-exporter, whole page"),
             f"{one.cores:.1%}",
             f"{one.resident_bytes / 2**20:.0f}",
             f"{one.bytes_asked / max(1, one.scrapes):,.0f}",
         )
         for one in costs
-        if one.cpu_seconds
     ]
     head = (
-        "targets", "scraper", "scrapes", "CPU ms per scrape", "ours / this", "of a core",
-        "resident MiB", "bytes per scrape",
+        "targets", "scraper", "CPU ms per scrape", "ours / this", "ours, whole page / this",
+        "of a core", "resident MiB", "bytes per scrape",
     )  # fmt: skip
     return table(head, rows)
+
+
+def _ratio(own: Mapping[tuple[int, str], float], one: Cost, ours: str) -> str:
+    if one.scraper.startswith("kvcache") or not one.cpu_ms_per_scrape:
+        return ""
+    return f"{own[one.targets, ours] / one.cpu_ms_per_scrape:.2f}"
 
 
 def growth_table(costs: Sequence[Cost]) -> str:

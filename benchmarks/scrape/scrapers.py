@@ -30,7 +30,10 @@ class Scraper:
 
 def scrapers() -> list[Scraper]:
     """Return every competitor that is installed, ours first."""
-    found = [Scraper("kvcache-exporter", "kvcache-exporter", _ours, {})]
+    found = [
+        ours_filtered(),
+        Scraper("kvcache-exporter, whole page", "kvcache-exporter", _ours, {}),
+    ]
     if shutil.which("prometheus"):
         found.append(Scraper("Prometheus", "prometheus", _prometheus, SINGLE_CPU))
     if (PEERS / "vmagent").exists():
@@ -40,7 +43,7 @@ def scrapers() -> list[Scraper]:
 
 def ours_filtered() -> Scraper:
     """Return ourselves as shipped, with vLLM's filtered route where it is proved."""
-    return Scraper("kvcache-exporter, filtered", "kvcache-exporter", _ours_filtered, {})
+    return Scraper("kvcache-exporter", "kvcache-exporter", _ours_filtered, {})
 
 
 def _ours(folder: Path, addresses: list[str]) -> list[str]:
