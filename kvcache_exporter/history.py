@@ -36,6 +36,9 @@ FALLING = ("generation_tokens", "prompt_tokens", "finished_requests")
 """Counters whose fall means that a new process answers."""
 
 
+_falling = attrgetter(*FALLING)
+
+
 class History:
     """Bounded memory of one engine.
 
@@ -63,6 +66,7 @@ class History:
         """Unix seconds at which each of WATCHED last changed (or was first seen)."""
         self.memo: dict[str, tuple[object, object]] = {}
         """Answers that hold until the next block closes, by who asked."""
+        self._slot = NAN
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
@@ -70,7 +74,7 @@ class History:
         self.epoch += 1
         self.blocks, self.hours = new_tables()
         self.builder: BlockBuilder | None = None
-        self.idle = IdleLog()
+        self.idle = IdleLog(self.settings.together_seconds)
         self.memory = MemoryLog()
         """GPU memory of the present epoch."""
 
@@ -150,7 +154,8 @@ class History:
         if hits is None or queries is None or before_hits is None or before_queries is None:
             return
         slot = self.time // 900
-        if self.hits.last("slot") != slot:
+        if slot != self._slot:
+            self._slot = slot
             self.hits.append((slot, 0.0, 0.0, 0.0))
         disturbed = (reading.preemptions or 0.0) - (known.preemptions or 0.0) + is_full(reading)
         self.hits.add_to_last((0.0, hits - before_hits, queries - before_queries, disturbed))
@@ -160,11 +165,10 @@ def _recent_row(now: float, reading: EngineReading) -> list[float]:
     return [now, *(NAN if value is None else value for value in _recent(reading))]
 
 
-def _cut_reasons(known: EngineReading | None, reading: EngineReading) -> tuple[bool, bool, bool]:
-    if known is None:
-        return (False, False, False)
+def _cut_reasons(known: EngineReading, reading: EngineReading) -> tuple[bool, bool, bool]:
     restart = _differ(known.process_start_time_seconds, reading.process_start_time_seconds)
-    fell = any(_fell(getattr(known, name), getattr(reading, name)) for name in FALLING)
+    pairs = zip(_falling(known), _falling(reading), strict=True)
+    fell = any(old is not None and new is not None and new < old for old, new in pairs)
     return (restart, fell, _differ(known.pool_blocks, reading.pool_blocks))
 
 
@@ -178,7 +182,3 @@ def _worked(known: EngineReading | None, reading: EngineReading) -> bool:
 
 def _differ(before: float | None, after: float | None) -> bool:
     return before is not None and after is not None and before != after
-
-
-def _fell(before: float | None, after: float | None) -> bool:
-    return before is not None and after is not None and after < before

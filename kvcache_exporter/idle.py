@@ -21,8 +21,6 @@ EVENTS = ("aborts", "requests", "preemptions", "transfer_errors")
 """What blocks may be lost with, counted since the start of the engine."""
 LEVELS = ("time", "floor", *EVENTS)
 LEVEL_SECONDS = 600.0
-TOGETHER_SECONDS = 75.0
-"""Idle moments that follow one another faster count as one episode, with what lay between."""
 MARKS_PER_HOLD = 16
 USUAL_BLOCK_SIZE = 16
 
@@ -45,7 +43,8 @@ class Episode(NamedTuple):
 class IdleLog:
     """The last idle episodes of an epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, together_seconds: float) -> None:
+        self._together_seconds = together_seconds
         self.table = Table(EPISODES, 10, "d")
         self.levels = Table(LEVELS, 24, "d")
         """The floor, whenever it had changed or ten minutes had passed, and the events so far."""
@@ -55,6 +54,8 @@ class IdleLog:
         self.clean_time = -math.inf
         """When an idle reading last showed the pool empty, in Unix seconds."""
         self.is_idle = False
+        self.changes = 0
+        """Goes up whenever an episode begins, goes on, or is put in doubt."""
         self.activity_time = NAN
         """The last time something ran or finished."""
         self._activity = NAN
@@ -77,6 +78,7 @@ class IdleLog:
         if not self.is_idle:
             if self.table.total and used - running - self.base < self.table.last("between"):
                 self.table.set_last("between", used - running - self.base)
+                self.changes += 1
             return
         self._read(now, reading, used, begins=moved or not was_idle, hold_seconds=hold_seconds)
 
@@ -92,6 +94,7 @@ class IdleLog:
     def _read(
         self, now: float, reading: EngineReading, used: float, begins: bool, hold_seconds: float
     ) -> None:
+        self.changes += 1
         if self._activity or reading.first_tokens is None:
             self._learn_base(used)
         used -= self.base
@@ -101,7 +104,7 @@ class IdleLog:
         if used != self.levels.last("floor") or now - self.levels.last("time") >= LEVEL_SECONDS:
             self.levels.append((now, used, *_events(reading)))
         table = self.table
-        if begins and not now - table.last("start") < TOGETHER_SECONDS:
+        if begins and not now - table.last("start") < self._together_seconds:
             table.append((now, now, 1.0, used, floor, math.inf))
             return
         if begins:

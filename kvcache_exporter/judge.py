@@ -19,11 +19,40 @@ class Judge:
         self.leak = Leak()
         self.judgement: Judgement | None = None
         self._answers: dict[str, tuple[float, Indication | None]] = {}
+        self._judged: tuple[float, object] = (-1e18, None)
 
     def observe(self, observation: Observation) -> Judgement:
-        """Take in one observation of this engine and say what it is in now."""
+        """Take in one observation of this engine and say what it is in now.
+
+        Nothing is judged anew within ``judge_seconds`` while the engine just goes on.
+        """
+        self.history.add(observation)
+        now, notable = observation.time, self._notable()
+        if (
+            self.judgement is None
+            or notable != self._judged[1]
+            or now - self._judged[0] >= self.settings.judge_seconds
+        ):
+            self._judged = (now, notable)
+            return self._judge()
+        return self.judgement
+
+    def conclude(self) -> Judgement:
+        """Judge what is known now, whatever was judged when: for the end of a recording."""
+        self._answers.clear()
+        return self._judge()
+
+    def _notable(self) -> object:
+        """What must not wait: that it fails, sleeps, wakes, queues, restarts or falls idle."""
+        history = self.history
+        reading = history.reading
+        if reading is None:
+            return None
+        idle, queued = history.idle.is_idle, bool(reading.waiting)
+        return history.epoch, history.blocks.total, idle, queued, reading.sleeping, history.problems
+
+    def _judge(self) -> Judgement:
         history, settings = self.history, self.settings
-        history.add(observation)
         answers = self._indications()
         self.leak = remember(self.leak, answers, history, settings)
         self.judgement = decide(

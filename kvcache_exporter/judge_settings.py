@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class JudgeSettings:
     """One parameter set for all engines; only hold and role differ from target to target."""
 
+    judge_seconds: float = 60.0
+    """How old a verdict may become while nothing notable happens."""
     hold_seconds: float | None = None
     """Time blocks may rightly outlive their request; None = by connector (see below)."""
     connector_hold_seconds: float = 600.0
@@ -27,6 +29,8 @@ class JudgeSettings:
     """Age up to which the last idle floor says more about orphans than a break does."""
     proof_blocks: int = 2
     """Fewest orphaned blocks that are reported: one could be the null block of old releases."""
+    together_seconds: float = 75.0
+    """Idle moments that follow one another faster count as one episode, with what lay between."""
     proof_seconds: float = 600.0
     """Three idle episodes prove a leak when they span this, two settled ones half of it."""
     single_seconds: float = 150.0
@@ -45,6 +49,8 @@ class JudgeSettings:
     """Rise over its standard error (as a normal score) that makes a break ..."""
     trend_hold_score: float = 5.75
     """... where blocks may be held after their request, which comes in bursts ..."""
+    trend_look_score: float = 3.0
+    """Below this raw score nothing is looked into further: most blocks of healthy engines."""
     trend_own_ratio: float = 0.03
     """... of which at least this share must be its own, not shared with load."""
     trend_ratio: float = 0.005

@@ -38,8 +38,7 @@ def decide(
         votes.pop(State.LEAK, None)
     state = _state(votes, history)
     numbers = _numbers(indications)
-    newest = history.idle.last()
-    if leak.active and (newest is None or history.time - newest.end > settings.floor_seconds):
+    if leak.active and not _has_recent_floor(history, settings):
         numbers["orphaned_blocks"] = round(leak.blocks)
     return Judgement(
         state=state,
@@ -51,6 +50,11 @@ def decide(
         findings=_findings(indications, leak, previous, history, settings),
         **numbers,  # type: ignore[arg-type]
     )
+
+
+def _has_recent_floor(history: History, settings: JudgeSettings) -> bool:
+    newest = history.idle.last()
+    return newest is not None and history.time - newest.end <= settings.floor_seconds
 
 
 def _state(votes: Mapping[State, object], history: History) -> State:

@@ -147,7 +147,10 @@ def _collect(one: _Engine, judgement: Judgement) -> None:
 
 
 def _finish(one: _Engine) -> EngineReport:
-    judgement = one.judgement or Judgement(State.NO_DATA, one.time, 0.0, ())
+    judgement = one.judge.conclude()
+    one.leaked |= judgement.leak_active
+    _extend(one.segments, one.time, judgement)
+    _collect(one, judgement)
     findings = sorted([*one.ended, *one.findings.values()], key=lambda f: f.start)
     return EngineReport(
         target=one.target,

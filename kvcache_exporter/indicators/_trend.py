@@ -75,17 +75,16 @@ def _find_break(history: History, settings: JudgeSettings) -> Break | None:
         return None
     clean = history.idle.clean_time - history.origin - settings.block_seconds
     hours = [(end - rows.end[-1]) / 3600.0 for end in rows.end]
+    steps = regression.scan_steps(model)
+    if max(steps.score) < settings.trend_look_score:
+        return None
+    ramps = regression.scan_ramps(model, hours)
     found = []
-    for kind, scan, before, after in (
-        ("step", regression.scan_steps(model), 6, 3),
-        ("ramp", regression.scan_ramps(model, hours), 4, 4),
-    ):
-        index = _best(scan, rows, clean, before, after, settings.trend_own_ratio)
+    for kind, scan, before, after in (("step", steps, 6, 3), ("ramp", ramps, 4, 4)):
+        index = _best(scan, rows, clean, before, after, settings)
         if index is not None:
             found.append(_judge(kind, index, scan, model, rows, hours, pool, history, settings))
-    if not found:
-        return None
-    return max(found, key=lambda b: (b.objection is None, b.score))
+    return max(found, key=lambda b: (b.objection is None, b.score), default=None)
 
 
 def _explain(rows: Rows, holds: bool) -> regression.Fit:
@@ -115,18 +114,24 @@ def _strata(rate: list[float]) -> list[list[float]]:
 
 
 def _best(
-    scan: regression.Scan, rows: Rows, clean: float, before: int, after: int, own_ratio: float
+    scan: regression.Scan,
+    rows: Rows,
+    clean: float,
+    before: int,
+    after: int,
+    settings: JudgeSettings,
 ) -> int | None:
     """Row with the highest score among those with enough rows like the newest on both sides."""
     full = rows.saturated[-1] >= FULL_SHARE
     alike = list(accumulate((share >= FULL_SHARE) == full for share in rows.saturated))
     candidates = [
         index
-        for index, count in enumerate(alike)
-        if (count >= before or (index == 0 and before == 4))
-        and alike[-1] - count >= after
+        for index, score in enumerate(scan.score)
+        if score >= settings.trend_look_score
+        and (alike[index] >= before or (index == 0 and before == 4))
+        and alike[-1] - alike[index] >= after
         and rows.end[index] >= clean
-        and scan.own[index] > own_ratio
+        and scan.own[index] > settings.trend_own_ratio
     ]
     return max(candidates, key=scan.score.__getitem__, default=None)
 

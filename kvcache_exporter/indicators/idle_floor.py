@@ -21,6 +21,14 @@ RISING = 3
 
 def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     """Used blocks at the last idle moment; low = those proven to be orphaned."""
+    key = (history.epoch, history.idle.changes, history.idle.is_idle)
+    known = history.memo.get("idle_floor")
+    if known is None or known[0] != key:
+        known = history.memo["idle_floor"] = (key, _indicate(history, settings))
+    return known[1]  # type: ignore[return-value]
+
+
+def _indicate(history: History, settings: JudgeSettings) -> Indication | None:
     newest = history.idle.last()
     if newest is None:
         return None
