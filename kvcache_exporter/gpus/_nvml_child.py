@@ -44,9 +44,9 @@ class Device:
                 self.errors.append(noted)
             return None
 
-    def text(self, call: str) -> str | None:
+    def text(self, call: str, harmless: Set[int] = frozenset()) -> str | None:
         """Ask for a string; bindings differ in whether they return str or bytes."""
-        answer = self.ask(call)
+        answer = self.ask(call, harmless=harmless)
         return answer.decode() if isinstance(answer, bytes) else answer
 
     def memory(self) -> Facts:
@@ -111,7 +111,7 @@ def facts(device: Device, index: int) -> Facts:
     return {
         "index": index,
         "uuid": device.text("nvmlDeviceGetUUID"),
-        "name": device.text("nvmlDeviceGetName"),
+        "name": device.text("nvmlDeviceGetName", harmless=NO_SUCH_CALL),
         "memory": device.memory(),
         "processes": device.processes(),
         "errors": device.errors,

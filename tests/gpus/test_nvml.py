@@ -62,6 +62,12 @@ def test_a_part_without_mps_still_lists_its_compute_processes(driver, source):
     assert reading.problem is None
 
 
+def test_a_part_without_a_name_is_read_all_the_same(driver, source):
+    driver.says(gpu("a", GIB, errors={"nvmlDeviceGetName": 3}))
+    (reading,) = source.read(1000.0).gpus
+    assert (reading.model, reading.used_bytes, reading.problem) == (None, GIB, None)
+
+
 def test_a_process_list_that_grows_while_it_is_asked_for_is_no_fault(driver, source):
     growing = {"nvmlDeviceGetComputeRunningProcesses": 7}
     driver.says(gpu("a", 1, errors=growing))
