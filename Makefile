@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint types golden real-vllm clean system
+.PHONY: bench-detection bench-scrape blind-spot
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,8 +27,20 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-golden: $(READY) ## Rewrite the golden files; review the diff
+golden: $(READY) ## Rewrite generated and golden files; review the diff
+	$(BIN)/python alerting/build.py
+	$(BIN)/python -m grafana.build
 	$(BIN)/python -m pytest --update
+
+bench-detection: $(READY) ## Compare detectors on simulated and recorded engines; writes docs/detection.md
+	$(BIN)/python -m benchmarks.detection
+
+bench-scrape: $(READY) ## Compare cost with Prometheus and vmagent; writes docs/performance.md
+	$(BIN)/python -m benchmarks.scrape
+
+blind-spot: $(READY) ## Draw the README's picture from a recording of a real H200
+	$(BIN)/python -m benchmarks.blind_spot
+
 
 real-vllm: $(READY) system ## Test against a real vLLM 0.32.0 on this CPU (installs 3 GB once)
 	tests/real_vllm/install.sh .cache/vllm
