@@ -36,7 +36,7 @@ for the wanted names only; "whole page" has that switched off.
 Peers: {peers}, with GOMAXPROCS=1, which costs them the least CPU.
 
 {fleets}
-![CPU and memory by number of targets](performance.png)
+![CPU and memory by number of targets](images/performance.png)
 
 {growth}
 ## Our own port
@@ -84,7 +84,8 @@ def write(
         engine=asked,
     )
     (folder / "performance.md").write_text(text)
-    report.picture(costs, folder / "performance.png")
+    (folder / "images").mkdir(exist_ok=True)
+    report.picture(costs, folder / "images" / "performance.png")
 
 
 def _said(one: fleet.Cost) -> fleet.Cost:
