@@ -84,10 +84,10 @@ async def _cycles(
             cycle = asyncio.ensure_future(pipeline.cycle(flags.reload_ok))
             if not await _first(flags.stop, cycle):
                 return
-            if cycle.exception() is None:
+            try:
                 _publish(cycle.result(), outside, latest, report)
-            else:  # the pages stay as they are: the cycle's time stamp on them tells that
-                log.error("the cycle failed, the next one comes", exc_info=cycle.exception())
+            except Exception:  # the pages stay as they are: their time stamp tells that
+                log.exception("the cycle failed, the next one comes")
             tick = _next_tick(tick, pipeline.config.interval_seconds, clock())
             await _sleep_until(tick, clock, flags)
             if flags.reload.is_set():
