@@ -23,6 +23,9 @@ INVALID_ARGUMENT, ARGUMENT_VERSION_MISMATCH = 2, 25
 NO_SUCH_CALL = {INVALID_ARGUMENT, NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH}
 """What an older driver, or a part without the feature, answers: no fault."""
 
+CANNOT_SAY = {None, 0, 0xFFFFFFFFFFFFFFFF}
+"""Bytes of a process: a context never holds 0, which some drivers answer in a pid namespace; the
+last is NVML_VALUE_NOT_AVAILABLE, which not all bindings turn into None."""
 GARBAGE_PIDS = {0, 0xFFFFFFFF}
 
 
@@ -70,9 +73,8 @@ class Device:
         found: dict[int, int | None] = {}
         for process in [*compute, *(self._processes("MPSCompute") or ())]:
             if process.pid not in GARBAGE_PIDS:
-                # Inside a pid namespace some drivers answer 0 for "cannot say": a process with a
-                # context never holds nothing.
-                size = process.usedGpuMemory or None
+                size = process.usedGpuMemory
+                size = None if size in CANNOT_SAY else size
                 found[process.pid] = max((found.get(process.pid), size), key=lambda n: n or 0)
         return [[pid, size] for pid, size in sorted(found.items())]
 

@@ -38,8 +38,9 @@ def test_compute_and_mps_processes_are_one_list_without_garbage_pids(driver, sou
     assert [(p.pid, p.used_bytes) for p in reading.processes] == [(29, 5), (30, GIB), (31, None)]
 
 
-def test_zero_bytes_of_a_process_mean_that_the_driver_cannot_say(driver, source):
-    driver.says(gpu("a", GIB, compute=[[30, 0]]))
+@pytest.mark.parametrize("size", [0, None, 0xFFFFFFFFFFFFFFFF])
+def test_a_process_whose_bytes_the_driver_cannot_say_has_none(driver, source, size):
+    driver.says(gpu("a", GIB, compute=[[30, size]]))
     (reading,) = source.read(1000.0).gpus
     assert reading.processes[0].used_bytes is None
 
