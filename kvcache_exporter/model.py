@@ -99,6 +99,8 @@ class Target:
     """Tells the bytes of the pool where the page does not."""
     discovered: bool = False
     """Discovery, not the operator, chose the address: it may be neither loopback nor link-local."""
+    guessed: bool = False
+    """May be no vLLM server at all, so nothing is said of it until it has shown vLLM series."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,9 @@ class Pipeline:
     async def cycle(self, reload_ok: bool = True) -> Snapshot:
         """Look at everything once."""
         start = self._world.clock()
-        found = find_all(self._finders, start, shard_of(self.config.shard or "") or (0, 1))
+        shard = shard_of(self.config.shard or "") or (0, 1)
+        known = [follower.target for follower in self.followers.values()]
+        found = find_all(self._finders, start, shard, known)
         followers = self._follow(found.targets)
         spread = self._spread(len(followers))
         looks = asyncio.gather(*(self._look(follower, spread) for follower in followers))
@@ -163,6 +165,8 @@ class Pipeline:
         engines: list[EngineStatus] = []
         for one in looked:
             status, judged = self._judge(one, gpus)
+            if status.target.guessed and status.last_success_time is None:
+                continue
             targets.append(status)
             engines.extend(judged)
         end = self._world.clock()

@@ -22,6 +22,10 @@ class Preset:
     without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Labels of pods that look alike but serve no metrics: workers of a multi-node engine."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    guess: bool = False
+    """Other servers look the same; such a pod counts once it has shown vLLM series."""
+    default: bool = True
+    """Looked for where the configuration names no preset."""
 
 
 _WORKER = {"leaderworkerset.sigs.k8s.io/worker-index": tuple(map(str, range(1, 64)))}
@@ -47,7 +51,7 @@ PRESETS: Mapping[str, Preset] = {
         without=_WORKER,
     ),
     "kserve": Preset(
-        {"serving.kserve.io/inferenceservice": None}, ("http1", 8080), without=_WORKER
+        {"serving.kserve.io/inferenceservice": None}, ("http1", 8080), without=_WORKER, guess=True
     ),
     "llm-d": Preset(
         {"llm-d.ai/role": ("both", "decode", "prefill")},
@@ -63,14 +67,22 @@ PRESETS: Mapping[str, Preset] = {
     "dynamo": Preset(
         {"nvidia.com/dynamo-component": ("VllmDecodeWorker", "VllmPrefillWorker")}, ("system", 9090)
     ),
-    "ray": Preset({"ray.io/node-type": ("head", "worker")}, ("metrics", 8080)),
-    "lws": Preset({"leaderworkerset.sigs.k8s.io/worker-index": ("0",)}, ("http", "metrics", 8000)),
+    "ray": Preset({"ray.io/node-type": ("head", "worker")}, ("metrics", 8080), guess=True),
+    "lws": Preset(
+        {"leaderworkerset.sigs.k8s.io/worker-index": ("0",)}, ("http", "metrics", 8000), guess=True
+    ),
     "vllm": Preset({"app": ("vllm", "vllm-server")}, ("http", "metrics", 8000), without=_WORKER),
     "vllm-name": Preset(
         {"app.kubernetes.io/name": ("vllm",)}, ("http", "metrics", 8000), without=_WORKER
     ),
+    # Not by default: every exporter of the cluster has this annotation and would be asked.
     "annotations": Preset(
-        {}, (8000,), annotations={"prometheus.io/scrape": "true"}, without=_WORKER
+        {},
+        (8000,),
+        annotations={"prometheus.io/scrape": "true"},
+        without=_WORKER,
+        guess=True,
+        default=False,
     ),
 }
 ROLE_LABEL = "llm-d.ai/role"

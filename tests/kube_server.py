@@ -63,6 +63,12 @@ class Cluster:
     """Watches from before this version get a 410."""
     drop_watches: bool = False
     """End watches in the middle of a line."""
+    end_watches: bool = False
+    """End them in order, but at once."""
+    nonsense: bytes = b""
+    """Answer lists with this."""
+    huge_event: bool = False
+    """Send an event that never ends."""
     lists: int = 0
     watches: int = 0
     queries: list[dict[str, list[str]]] = field(default_factory=list)
@@ -134,6 +140,9 @@ def serve(cluster: Cluster, folder: Path) -> Iterator[str]:
             return want
 
         def list(self, query: dict[str, list[str]], want: Any) -> None:
+            if cluster.nonsense:
+                self.send(200, cluster.nonsense)
+                return
             with cluster.condition:
                 cluster.lists += 1
                 items = [one for one in cluster.pods.values() if want(one)]
@@ -151,7 +160,9 @@ def serve(cluster: Cluster, folder: Path) -> Iterator[str]:
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             try:
-                while not cluster.over:
+                while cluster.huge_event:
+                    self.wfile.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+                while not cluster.over and not cluster.end_watches:
                     with cluster.condition:
                         if version < cluster.oldest:
                             self.chunk({"type": "ERROR", "object": {"code": 410}})
@@ -176,7 +187,9 @@ def serve(cluster: Cluster, folder: Path) -> Iterator[str]:
             self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
         def answer(self, status: int, data: Json) -> None:
-            body = json.dumps(data).encode()
+            self.send(status, json.dumps(data).encode())
+
+        def send(self, status: int, body: bytes) -> None:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

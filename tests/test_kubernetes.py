@@ -12,9 +12,10 @@ import kube_server
 import pytest
 from kube_server import Cluster, pod
 
+from kvcache_exporter.discovery import find_all
 from kvcache_exporter.discovery._kube_api import PAGE_LIMIT, Api
 from kvcache_exporter.discovery._pods import read_pod, targets
-from kvcache_exporter.discovery.kubernetes import Kubernetes
+from kvcache_exporter.discovery.kubernetes import LONGEST_PAUSE_SECONDS, Kubernetes
 from kvcache_exporter.model import Role, Target
 from kvcache_exporter.presets import PRESETS
 from kvcache_exporter.sd_config import KubernetesConfig
@@ -25,12 +26,23 @@ def soon(event: threading.Event, _: float) -> bool:
     return event.wait(0.02)
 
 
+class Pauses(list[float]):
+    """Writes down how long each pause would have been, and makes all of them short."""
+
+    def __call__(self, event: threading.Event, seconds: float) -> bool:
+        self.append(seconds)
+        return event.wait(0.005)
+
+
 @contextmanager
 def following(
-    cluster: Cluster, folder: Path, config: KubernetesConfig | None = None
+    cluster: Cluster,
+    folder: Path,
+    config: KubernetesConfig | None = None,
+    pause: Callable[[threading.Event, float], bool] = soon,
 ) -> Iterator[Kubernetes]:
     with kube_server.serve(cluster, folder) as url:
-        finder = Kubernetes(config or KubernetesConfig(node=""), Api(url, folder), pause=soon)
+        finder = Kubernetes(config or KubernetesConfig(node=""), Api(url, folder), pause=pause)
         try:
             yield finder
         finally:
@@ -48,6 +60,10 @@ def eventually(check: Callable[[], bool]) -> bool:
 
 def names(finder: Kubernetes) -> set[str]:
     return {target.name for target in finder.find(0.0).targets}
+
+
+def told(finder: Kubernetes) -> str:
+    return "".join(problem.text for problem in finder.find(0.0).problems)
 
 
 def made(*pods: kube_server.Json, presets: tuple[str, ...] = ()) -> tuple[Target, ...]:
@@ -162,6 +178,142 @@ def test_a_discovered_target_may_not_be_on_loopback_unless_the_api_is(tmp_path: 
     with following(cluster, tmp_path) as finder:
         assert eventually(lambda: bool(finder.find(0.0).targets))
         assert finder.find(0.0).targets[0].discovered is False  # a developer's machine
+
+
+def test_a_server_that_has_always_forgotten_is_asked_ever_less_often(tmp_path: Path) -> None:
+    cluster = Cluster(oldest=10**9)
+    cluster.put(pod("a"))
+    pauses = Pauses()
+    with following(cluster, tmp_path, pause=pauses) as finder:
+        assert eventually(lambda: len(pauses) > 8)
+        assert names(finder) == {"prod/a:8000"}
+        assert "410" in told(finder)
+
+    assert pauses[0] <= 1.0
+    assert all(pause >= 16.0 for pause in pauses[6:])
+    assert max(pauses) <= LONGEST_PAUSE_SECONDS
+
+
+def test_watches_that_end_at_once_are_not_asked_for_without_a_pause(tmp_path: Path) -> None:
+    cluster = Cluster(end_watches=True)
+    pauses = Pauses()
+    with following(cluster, tmp_path, pause=pauses):
+        assert eventually(lambda: len(pauses) > 7)
+
+    assert pauses[6] >= 16.0
+    assert cluster.lists == 1
+
+
+def test_a_node_is_listed_from_the_servers_cache_and_a_cluster_in_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODE_NAME", "node-a")
+    for config, version in ((KubernetesConfig(), ["0"]), (KubernetesConfig(node=""), None)):
+        cluster = Cluster()
+        with following(cluster, tmp_path, config):
+            assert eventually(lambda: cluster.watches > 0)  # noqa: B023
+        assert cluster.queries[0].get("resourceVersion") == version
+
+
+def test_without_a_node_name_nothing_is_asked_and_the_fix_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    cluster = Cluster()
+    with following(cluster, tmp_path, KubernetesConfig()) as finder:
+        assert "spec.nodeName" in told(finder)
+    assert cluster.queries == []
+
+
+def test_a_token_that_is_not_mounted_is_told_with_the_fix(tmp_path: Path) -> None:
+    finder = Kubernetes(KubernetesConfig(node=""), Api("http://127.0.0.1:9", tmp_path), pause=soon)
+    assert eventually(lambda: "automountServiceAccountToken" in told(finder))
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    assert eventually(lambda: "automountServiceAccountToken" in told(finder))
+    finder.close()
+
+
+@pytest.mark.parametrize(
+    "answer", [b"{}", b"[]", b"null", b"<html>", b'{"items": []}', b'{"items": 1, "metadata": {}}']
+)
+def test_an_answer_that_is_no_list_empties_nothing(tmp_path: Path, answer: bytes) -> None:
+    cluster = Cluster()
+    cluster.put(pod("a"))
+    with following(cluster, tmp_path) as finder:
+        assert eventually(lambda: names(finder) == {"prod/a:8000"} and cluster.watches > 0)
+        cluster.nonsense = answer
+        cluster.compact()
+        assert eventually(lambda: "no list of pods" in told(finder))
+        assert names(finder) == {"prod/a:8000"}
+
+
+def test_an_item_that_nobody_expects_is_told_and_does_not_end_the_thread(tmp_path: Path) -> None:
+    cluster = Cluster(nonsense=b'{"items": [1], "metadata": {"resourceVersion": "7"}}')
+    cluster.put(pod("a"))
+    with following(cluster, tmp_path) as finder:
+        assert eventually(lambda: "internal error" in told(finder))
+        cluster.nonsense = b""
+        assert eventually(lambda: names(finder) == {"prod/a:8000"} and told(finder) == "")
+
+
+def test_an_event_without_an_end_is_not_kept_in_memory(tmp_path: Path) -> None:
+    cluster = Cluster(huge_event=True)
+    with following(cluster, tmp_path) as finder:
+        assert eventually(lambda: "larger than" in told(finder))
+        cluster.huge_event = False
+        cluster.put(pod("a"))
+        assert eventually(lambda: names(finder) == {"prod/a:8000"})
+
+
+def test_a_reload_leaves_no_thread_behind(tmp_path: Path) -> None:
+    def threads() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name.startswith("pods ")}
+
+    before = threads()  # of tests whose server is gone
+    cluster = Cluster()
+    with kube_server.serve(cluster, tmp_path) as url:
+        for number in range(1, 6):
+            finder = Kubernetes(KubernetesConfig(node=""), Api(url, tmp_path))
+            assert eventually(lambda: cluster.watches >= number)  # noqa: B023
+            finder.close()
+        assert eventually(lambda: not threads() - before)
+
+
+def test_targets_stay_until_a_finder_that_was_just_opened_has_its_first_list(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster(forbid=True)
+    cluster.put(pod("a"))
+    known = [Target("prod/old:8000", "http://10.0.0.1:8000/metrics")]
+    with following(cluster, tmp_path) as finder:
+        found = find_all([finder], 0.0, known=known)
+        assert (found.targets, found.complete) == (tuple(known), False)
+        cluster.forbid = False
+        assert eventually(lambda: find_all([finder], 0.0, known=known).complete)
+        assert [t.name for t in find_all([finder], 0.0, known=known).targets] == ["prod/a:8000"]
+
+
+def test_a_pod_whose_labels_change_comes_and_goes(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.put(pod("a", labels={"app": "other"}))
+    with following(cluster, tmp_path) as finder:
+        assert eventually(lambda: cluster.watches > 0)
+        assert names(finder) == set()
+        cluster.put(pod("a"))
+        assert eventually(lambda: names(finder) == {"prod/a:8000"})
+        cluster.put(pod("a", labels={"app": "other"}))
+        assert eventually(lambda: names(finder) == set())
+
+
+def test_annotated_pods_are_asked_only_where_the_operator_says_so(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.put(pod("a", labels={}, annotations={"prometheus.io/scrape": "true"}), pod("b"))
+    with following(cluster, tmp_path) as finder:
+        assert eventually(lambda: names(finder) == {"prod/b:8000"})
+    config = KubernetesConfig(node="", presets=("annotations",))
+    with following(cluster, tmp_path, config) as finder:
+        assert eventually(lambda: names(finder) == {"prod/a:8000"})
+        assert finder.find(0.0).targets[0].guessed
 
 
 def test_a_pod_that_is_not_ready_is_scraped_all_the_same() -> None:

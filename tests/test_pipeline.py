@@ -16,7 +16,7 @@ from kvcache_exporter import pipeline
 from kvcache_exporter.cli._report import REPEAT_SECONDS, Reporter
 from kvcache_exporter.clock import SteadyClock
 from kvcache_exporter.config import Config, TargetConfig, load
-from kvcache_exporter.discovery import open_finders
+from kvcache_exporter.discovery import Found, open_finders
 from kvcache_exporter.follow import FORGET_SECONDS, MAX_ENGINES, Follower
 from kvcache_exporter.gpu_watch import GpuState
 from kvcache_exporter.judge_settings import JudgeSettings
@@ -344,3 +344,23 @@ def test_a_config_file_s_targets_are_what_is_scraped(tmp_path: Path) -> None:
     fleet = Fleet({"first": BUSY, "b:1": BUSY})
     Exporter(fleet, load(path)).cycle()
     assert sorted(fleet.asked) == ["b:1", "first"]
+
+
+class Guess:
+    """Finds one pod that may or may not be a vLLM server."""
+
+    def find(self, now: float) -> Found:
+        return Found((Target("a:1", "http://a:1/metrics", guessed=True),))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_guess_is_spoken_of_once_it_has_shown_vllm_series() -> None:
+    fleet = Fleet({"a:1": b"node_load1 1\n"})
+    pipeline = Pipeline(Config(), [Guess()], fleet.world())
+    assert asyncio.run(pipeline.cycle()).targets == ()
+    fleet.answers["a:1"] = BUSY
+    assert [status.up for status in asyncio.run(pipeline.cycle()).targets] == [True]
+    fleet.answers["a:1"] = b"node_load1 1\n"
+    assert [status.up for status in asyncio.run(pipeline.cycle()).targets] == [False]

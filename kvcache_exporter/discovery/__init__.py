@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 from zlib import crc32
 
@@ -21,6 +23,8 @@ class Found:
 
     targets: tuple[Target, ...]
     problems: tuple[Problem, ...] = ()
+    complete: bool = True
+    """False before the first good list: targets known from elsewhere may be on it."""
 
 
 class Finder(Protocol):
@@ -40,14 +44,22 @@ def open_finders(config: Config) -> list[Finder]:
     return [finder for module in modules for finder in module.open_all(config)]
 
 
-def find_all(finders: list[Finder], now: float, shard: tuple[int, int] = (0, 1)) -> Found:
+def find_all(
+    finders: list[Finder],
+    now: float,
+    shard: tuple[int, int] = (0, 1),
+    known: Iterable[Target] = (),
+) -> Found:
     """Join what all finders know; of two targets with one name the first stands.
 
     *shard* (i, n) keeps the targets whose names hash to i of n, so that n exporters share them.
+    *known* ones stay while a finder that a reload opened has not had its first list.
     """
     found = [finder.find(now) for finder in finders]
+    complete = all(one.complete for one in found)
     targets: dict[str, Target] = {}
-    for target in (target for one in found for target in one.targets):
+    for target in chain(*(one.targets for one in found), () if complete else known):
         if crc32(target.name.encode()) % shard[1] == shard[0]:
             targets.setdefault(target.name, target)
-    return Found(tuple(targets.values()), tuple(p for one in found for p in one.problems))
+    problems = tuple(problem for one in found for problem in one.problems)
+    return Found(tuple(targets.values()), problems, complete)

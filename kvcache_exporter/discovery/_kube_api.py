@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,14 @@ from typing import Any
 import requests
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-PAGE_LIMIT = 500
+PAGE_LIMIT = 250
 WATCH_SECONDS = 240
 """Time after which the server ends a watch; the client waits a little longer for a dead link."""
 MAX_EVENT_BYTES = 8 * 1024 * 1024
+"""Four times what etcd can store of one pod."""
+GONE = 410
+
+Pods = Sequence[Mapping[str, Any]]
 
 
 class ApiError(Exception):
@@ -42,6 +47,49 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list; the version of the last one is the one to watch from."""
+
+    pods: Pods
+    version: str
+    more: str
+    """Token to ask for the next page with; empty = this is the last."""
+
+
+class Watch:
+    """Changes as the server tells them, until it ends the watch or somebody hangs up."""
+
+    def __init__(self, response: requests.Response) -> None:
+        self._response = response
+
+    def __iter__(self) -> Iterator[Event]:
+        """Yield changes; raise ApiError, with 410 where the history is gone."""
+        try:
+            yield from map(_event, self._lines())
+        except (requests.RequestException, OSError, ValueError, AttributeError) as error:
+            raise ApiError(f"the watch broke off: {type(error).__name__}") from None
+
+    def _lines(self) -> Iterator[bytes]:
+        rest = b""
+        for chunk in self._response.iter_content(chunk_size=None):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from filter(bytes.strip, lines)
+            if len(rest) > MAX_EVENT_BYTES:
+                raise ApiError(f"an event of the watch is larger than {MAX_EVENT_BYTES} bytes")
+
+    def hang_up(self) -> None:
+        """Break it off from another thread, so that whoever waits for a change stops waiting."""
+        connection = self._response.raw.connection
+        if connection is not None and connection.sock is not None:
+            with suppress(OSError):  # it has ended by itself
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._response.close()
+
+
+@dataclass(frozen=True, slots=True)
 class Api:
     """One API server as one service account sees it."""
 
@@ -59,25 +107,23 @@ class Api:
             return None
         return cls(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
 
-    def list_pods(
-        self, path: str, parameters: Mapping[str, str]
-    ) -> tuple[list[Mapping[str, Any]], str]:
-        """Return all pods, page by page, and the resource version to watch from."""
-        items: list[Mapping[str, Any]] = []
-        token = ""
-        while True:
-            query = {**parameters, "limit": str(PAGE_LIMIT)}
-            query |= {"continue": token} if token else {"resourceVersion": "0"}
-            with closing(self._get(path, query, 30.0)) as response:
-                page = self._json(response)
-            items += page.get("items") or ()
-            meta = page.get("metadata") or {}
-            token = meta.get("continue") or ""
-            if not token:
-                return items, str(meta.get("resourceVersion") or "")
+    def list_pods(self, path: str, parameters: Mapping[str, str], cached: bool) -> Iterator[Page]:
+        """Yield all pages of a list.
 
-    def watch_pods(self, path: str, parameters: Mapping[str, str], version: str) -> Iterator[Event]:
-        """Yield changes until the server ends the watch; raise ApiError, with 410 for too old."""
+        *cached* spares etcd, may be a little old, and comes in one page however long it is.
+        """
+        start = {"resourceVersion": "0"} if cached else {}
+        while True:
+            query = {**parameters, "limit": str(PAGE_LIMIT), **start}
+            with closing(self._get(path, query, 30.0)) as response:
+                page = _page(response)
+            yield page
+            if not page.more:
+                return
+            start = {"continue": page.more}
+
+    def watch_pods(self, path: str, parameters: Mapping[str, str], version: str) -> Watch:
+        """Ask for changes since *version*; raise ApiError, with 410 for too old."""
         query = {
             **parameters,
             "watch": "1",
@@ -85,24 +131,17 @@ class Api:
             "resourceVersion": version,
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        with closing(self._get(path, query, WATCH_SECONDS + 10.0, stream=True)) as response:
-            try:
-                for line in response.iter_lines(chunk_size=None):
-                    if line:
-                        yield _event(line)
-            except (requests.RequestException, ValueError, AttributeError) as error:
-                raise ApiError(f"the watch broke off: {type(error).__name__}") from None
+        return Watch(self._get(path, query, WATCH_SECONDS + 10.0, stream=True))
 
     def _get(
         self, path: str, query: Mapping[str, str], timeout_seconds: float, stream: bool = False
     ) -> requests.Response:
+        ca = self.folder / "ca.crt"
         try:
-            token = (self.folder / "token").read_text(encoding="ascii").strip()
-            ca = self.folder / "ca.crt"
             response = requests.get(
                 self.url + path,
                 params=dict(query),
-                headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
+                headers={"Authorization": f"Bearer {self._token()}", "Accept": "application/json"},
                 verify=str(ca) if ca.exists() else True,
                 timeout=(5.0, timeout_seconds),
                 allow_redirects=False,
@@ -117,22 +156,33 @@ class Api:
             raise ApiError(_ADVICE.get(status, f"the API server answered {status}"), status)
         return response
 
-    @staticmethod
-    def _json(response: requests.Response) -> Mapping[str, Any]:
+    def _token(self) -> str:
+        path = self.folder / "token"
         try:
-            data = response.json()
-        except (ValueError, RecursionError, requests.RequestException):
-            raise ApiError("the API server's answer is no JSON") from None
-        return data if isinstance(data, dict) else {}
+            return path.read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            text = f"{path} cannot be read: let the pod have its token"
+            raise ApiError(f"{text} (automountServiceAccountToken: true)") from None
+
+
+def _page(response: requests.Response) -> Page:
+    """Read one page; an answer that is no list must not look like an empty one."""
+    try:
+        data = response.json()
+        pods, meta = data["items"] or (), data["metadata"]
+        if isinstance(pods, Sequence) and meta["resourceVersion"]:
+            return Page(pods, str(meta["resourceVersion"]), str(meta.get("continue") or ""))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        pass
+    raise ApiError("the API server's answer is no list of pods")
 
 
 def _event(line: bytes) -> Event:
-    if len(line) > MAX_EVENT_BYTES:
-        raise ApiError("an event of the watch is too large")
     data = json.loads(line)
     kind, pod = str(data.get("type")), data.get("object") or {}
     if kind == "ERROR":
-        raise ApiError("the watch reports an error", pod.get("code"))
+        code = pod.get("code")
+        raise ApiError(f"the watch reports an error: {code} {pod.get('reason', '')}".rstrip(), code)
     return Event(kind, pod, str((pod.get("metadata") or {}).get("resourceVersion") or ""))
 
 

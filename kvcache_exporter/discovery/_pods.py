@@ -101,6 +101,7 @@ def _target(pod: Pod, preset: Preset, kept: tuple[str, ...], auth: str | None) -
         labels=tuple(sorted(labels.items())),
         role=_role(pod.labels.get(ROLE_LABEL)),
         auth=auth,
+        guessed=preset.guess,
     )
 
 

@@ -45,7 +45,8 @@ class FileSd:
         missing = [p for p in self._config.files if "*" not in p and p not in self._files]
         problems = [file.problem for file in files if file.problem is not None]
         problems += [_missing(path) for path in missing]
-        return Found(tuple(t for file in files for t in file.targets), tuple(problems))
+        complete = all(file.stamp is not None for file in files)
+        return Found(tuple(t for file in files for t in file.targets), tuple(problems), complete)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
 import requests
@@ -16,6 +17,7 @@ from kvcache_exporter.sd_config import HttpSdConfig
 from kvcache_exporter.urls import is_loopback
 
 MAX_BYTES = 8 * 1024 * 1024
+TIMEOUT_SECONDS = 10.0
 
 
 class HttpSd:
@@ -23,7 +25,7 @@ class HttpSd:
 
     def __init__(self, config: HttpSdConfig) -> None:
         self._config = config
-        self._found = Found(())
+        self._found = Found((), complete=False)
         self._stop = threading.Event()
         threading.Thread(target=self._poll, name="http_sd", daemon=True).start()
 
@@ -51,20 +53,31 @@ class HttpSd:
         with requests.get(
             self._config.url,
             headers={"X-Prometheus-Refresh-Interval-Seconds": f"{self._config.refresh_seconds:g}"},
-            timeout=10.0,
+            timeout=TIMEOUT_SECONDS,
             allow_redirects=False,
             stream=True,
         ) as response:
             kind = response.headers.get("Content-Type", "")
             if response.status_code != 200 or "json" not in kind:
                 raise OperatorError(f"answered {response.status_code} {kind[:40]}, not JSON")
-            body = response.raw.read(MAX_BYTES + 1, decode_content=True)
-        if len(body) > MAX_BYTES:
-            raise OperatorError(f"the list is larger than {MAX_BYTES // 2**20} MiB")
+            body = _body(response)
         targets = parse(body.decode(), "list", self._config.auth)
         # Who serves the list from this very machine may name addresses of this machine.
         discovered = not is_loopback(self._config.url)
         return tuple(replace(target, discovered=discovered) for target in targets)
+
+
+def _body(response: requests.Response) -> bytes:
+    """Read it under a total deadline: the timeout of requests is one for each silence."""
+    end = time.monotonic() + TIMEOUT_SECONDS
+    body = b""
+    for chunk in response.iter_content(64 * 1024):
+        body += chunk
+        if len(body) > MAX_BYTES:
+            raise OperatorError(f"the list is larger than {MAX_BYTES // 2**20} MiB")
+        if time.monotonic() > end:
+            raise OperatorError(f"the list was not complete after {TIMEOUT_SECONDS:.0f} s")
+    return body
 
 
 def open_all(config: Config) -> list[Finder]:
