@@ -30,12 +30,13 @@ SLOPE_SCENARIOS = ("steady, busy", "diurnal, never idle", "load ramp", "load fal
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--held-out", type=int, default=200, help="held-out traces, half leaking")
+    parser.add_argument("--only", default="", help="named scenarios that contain this; no page")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     args = parser.parse_args()
     known = all_detectors()
     names = {key: one.name for key, one in known.items()}
     suites: dict[str, list[Job]] = {
-        "named": [(name, NAMED_SEED) for name in named()],
+        "named": [(name, NAMED_SEED) for name in named() if args.only in name],
         "held-out": random_jobs(HELD_OUT_SEEDS, 0, args.held_out),
     }
     tables, outcomes = {}, {}
@@ -53,11 +54,14 @@ def main() -> None:
                 "held-out": _hit_ratio(pool, hit_ratio.HELD_OUT_SEEDS),
             }
         )
-        tables["slopes"] = report.slopes(pool.map(judged.slope_error, _slope_jobs()))
+        tables["slopes"] = report.slopes(pool.map(judged.slope_error, _slope_jobs(args.only)))
     tables["recordings"] = report.recordings(judged.recordings())
     size = judged.bytes_per_engine(suites["named"][:8])
     tables["cost"] = f"One engine's history takes at most {size / 1024:.1f} KiB."
     tables["page path"] = page_path.tell(page_path.load()).replace("\n", "  \n")
+    if args.only:
+        print("\n\n".join(f"{name}\n{table}" for name, table in tables.items()))
+        return
     report.insert(PAGE, tables)
     picture.draw(PICTURE, names, outcomes["held-out"])
     print(f"wrote {PAGE} and {PICTURE}")
@@ -74,11 +78,11 @@ def _hit_ratio_outcome(job: tuple[int, int]) -> Outcome:
     return judged.hit_ratio_outcome(((HEALTHY + FAULTY)[job[0]], job[1]))
 
 
-def _slope_jobs() -> list[Job]:
+def _slope_jobs(only: str) -> list[Job]:
     return [
         (name, NAMED_SEED)
         for name, made in named().items()
-        if isinstance(made.leak, Constant) and name.endswith(SLOPE_SCENARIOS)
+        if isinstance(made.leak, Constant) and name.endswith(SLOPE_SCENARIOS) and only in name
     ]
 
 

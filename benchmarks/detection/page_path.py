@@ -1,16 +1,20 @@
 """``python -m benchmarks.detection.page_path``: thousands of healthy engine-days, no page allowed.
 
 The page path is what may wake somebody: proven orphaned blocks, and a stall. Results go to a file,
-one line a trace, so that the run can be interrupted and taken up again. Three of four engines are
-light, because only an engine that rests can be paged for, and they cost less to simulate.
+one line a trace, so that the run can be interrupted and taken up again. Seven of eight engines
+are light and scraped once a minute, because only an engine that rests can be paged for, and they
+cost less to simulate. Only results of the present judge count.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import inspect
 import json
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,19 +25,24 @@ from benchmarks.detection.scenario import Scenario
 from benchmarks.detection.score import poisson_upper
 from benchmarks.detection.simulate import simulate
 from benchmarks.detection.workload import DAY, Arrivals
+from kvcache_exporter import idle, leak, marks, verdict
+from kvcache_exporter.indicators import idle_floor, stall
 from kvcache_exporter.judge import Judge
 from kvcache_exporter.model import State
 
-LIGHT = 0.2
-LIGHT_DAYS = 6
-LIGHT_INTERVAL = 30.0
-MEAN_DAYS = (2 + 3 * LIGHT_DAYS) / 4
+LIGHT = 0.1
+LIGHT_DAYS = 12
+LIGHT_INTERVAL = 60.0
+FULL_EVERY = 8
+MEAN_DAYS = (2 + (FULL_EVERY - 1) * LIGHT_DAYS) / FULL_EVERY
 RESULTS = CACHE / "page_path.jsonl"
 
 
 class Checked(NamedTuple):
     """One healthy trace: scrapes at which a page, or a ticket, would have been open."""
 
+    judge: str
+    """Digest of the sources that decide about pages."""
     seed: int
     days: float
     proven: int
@@ -42,9 +51,9 @@ class Checked(NamedTuple):
 
 
 def scenario(seed: int) -> Scenario:
-    """A random healthy engine, light unless the seed is a multiple of four."""
+    """A random healthy engine, light unless the seed is a multiple of eight."""
     made = random_scenario(seed, leaking=False)
-    if seed % 4 == 0:
+    if seed % FULL_EVERY == 0:
         return made
     full = made.workload.arrivals
     light = Arrivals(lambda t: LIGHT * full.rate(t % made.seconds), LIGHT * full.peak)
@@ -67,14 +76,23 @@ def check(seed: int) -> Checked:
         proven += bool(now.orphaned_blocks_low)
         stalled += now.state is State.STALLED
         tickets += now.leak_active
-    return Checked(seed, trace.days, proven, stalled, tickets)
+    return Checked(digest(), seed, trace.days, proven, stalled, tickets)
 
 
 def load(path: Path = RESULTS) -> list[Checked]:
-    """What earlier runs left."""
+    """What earlier runs of the present judge left."""
     if not path.exists():
         return []
-    return [Checked(*json.loads(line)) for line in path.read_text().splitlines()]
+    done = (Checked(*json.loads(line)) for line in path.read_text().splitlines())
+    return [one for one in done if one.judge == digest()]
+
+
+@cache
+def digest() -> str:
+    """Of what decides about pages: the idle floor, stalls, and how they become a verdict."""
+    modules = (idle, idle_floor, stall, marks, leak, verdict)
+    source = "".join(map(inspect.getsource, modules))
+    return hashlib.blake2b(source.encode(), digest_size=6).hexdigest()
 
 
 def tell(done: list[Checked]) -> str:
