@@ -56,7 +56,7 @@ class Claims:
 
     label_blocks: int | None = None
     token_blocks: int | None = None
-    """``kv_cache_size_tokens / block_size``, which is never summed over engines."""
+    """``kv_cache_size_tokens / block_size``: never summed over engines, not for hybrid models."""
     configured_blocks: int | None = None
     counted_over: tuple[int, ...] = (1,)
     """Over how many engines the label may be summed, likeliest first; 1 = it is this engine's."""
@@ -126,7 +126,8 @@ def _candidates(claims: Claims) -> list[tuple[int, bool | None]]:
     """Denominators worth trying, likeliest first, and whether they count the null block."""
     label = claims.label_blocks
     shares = [label // engines for engines in claims.counted_over] if label else []
-    sizes = [claims.configured_blocks, claims.token_blocks, *shares]
+    # For hybrid models tokens divided by block size is no number of blocks, so it comes last.
+    sizes = [claims.configured_blocks, *shares, claims.token_blocks]
     known = [size for size in sizes if size is not None and size > 1]
     conventions = _CONVENTIONS[claims.dialect]
     return [(size - less, counted) for less, counted in conventions for size in known]

@@ -56,14 +56,25 @@ def test_a_label_summed_over_engines_gives_each_its_own(
     assert (pool.blocks, pool.used(ratio)) == (size - 1, used)
 
 
-@given(st.integers(100, 100_000), st.data())
-def test_the_token_capacity_is_believed_before_a_label_that_is_a_sum(
-    size: int, data: st.DataObject
+@given(st.integers(100, 100_000), st.integers(2, 100_000), st.data())
+def test_a_token_capacity_that_is_no_number_of_blocks_does_not_deceive(
+    size: int, token_blocks: int, data: st.DataObject
 ) -> None:
-    claims = Claims(label_blocks=3 * size + 7, token_blocks=size)
+    """Hybrid models hold more tokens, or fewer, than blocks times block size."""
     used = data.draw(st.integers(0, size - 1))
     ratio = usage(size, used, null_counted=False)
-    assert follow(claims, [ratio]).used(ratio) == used
+    pool = follow(Claims(label_blocks=size, token_blocks=token_blocks), [ratio])
+    assert (pool.blocks, pool.used(ratio)) == (size - 1, used)
+
+
+@given(st.integers(100, 100_000), st.data())
+def test_the_token_capacity_gives_the_pool_where_no_label_does(
+    size: int, data: st.DataObject
+) -> None:
+    used = data.draw(st.integers(0, size - 1))
+    ratio = usage(size, used, null_counted=False)
+    pool = follow(Claims(token_blocks=size), [ratio])
+    assert (pool.blocks, pool.used(ratio)) == (size - 1, used)
 
 
 @settings(derandomize=True)

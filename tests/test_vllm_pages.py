@@ -104,6 +104,21 @@ def test_an_info_metric_without_engine_label_serves_every_engine() -> None:
     assert only(f"{body}{7 / 999}\n".encode()).used_blocks == 7
 
 
+@pytest.mark.parametrize("used", [0, 1, 333, 400, 999])
+def test_one_rank_of_an_external_load_balancer_has_the_whole_label(used: int) -> None:
+    body = INFO.format(3, 1000) + f'vllm:kv_cache_usage_perc{{engine="3"}} {used / 999!r}\n'
+    engine = only(body.encode())
+    assert (engine.engine, engine.pool_blocks, engine.used_blocks) == ("3", 999, used)
+
+
+@pytest.mark.parametrize("used", [0, 1, 333, 999])
+def test_ranks_of_a_hybrid_load_balancer_share_the_label_among_themselves(used: int) -> None:
+    lines = [INFO.format(rank, 2000) for rank in (4, 5)]
+    lines += [f'vllm:kv_cache_usage_perc{{engine="{rank}"}} {used / 999!r}\n' for rank in (4, 5)]
+    engines = read("".join(lines).encode()).engines
+    assert [(one.pool_blocks, one.used_blocks) for one in engines] == [(999, used)] * 2
+
+
 def test_sixteen_engines_on_one_page_stay_apart() -> None:
     lines = [INFO.format(i, 16_000) for i in range(16)]
     lines += [f'vllm:kv_cache_usage_perc{{engine="{i}"}} {i / 999}\n' for i in range(16)]

@@ -94,7 +94,8 @@ def layout(series: Sequence[Series], configured_blocks: int | None = None) -> La
 def _counted_over(engines: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Over how many engines the pool label of each may be summed, likeliest first.
 
-    All ranks up to the highest one (before 0.10 only the last one shows), or those on the page.
+    All ranks up to the highest one, or those on the page, last. Only before 0.10 may ranks be
+    missing there: later ones show all that one front end serves.
     """
     servers: dict[str, list[str]] = {}
     for engine in engines:
@@ -145,7 +146,12 @@ def _engine(
             "connector": connector,
             **info_metric.facts(info),
         },
-        claims=info_metric.claims(info, configured_blocks, counted, dialect),
+        claims=info_metric.claims(
+            info,
+            configured_blocks,
+            counted[-1:] if dialect is Dialect.NULL_FREE else counted,
+            dialect,
+        ),
         block_size_tokens=info_metric.integer(info.get("block_size")),
         pool_tokens=info_metric.integer(info.get("kv_cache_size_tokens")),
         # 0.8.x had the engine label on its gauges but not yet on its info metric.
