@@ -94,7 +94,8 @@ class Api:
     """One API server as one service account sees it."""
 
     url: str
-    folder: Path = SERVICE_ACCOUNT
+    folder: Path | None = SERVICE_ACCOUNT
+    """Where its ``token`` and ``ca.crt`` are; None for ``kubectl proxy``, which has its own."""
 
     @classmethod
     def in_cluster(cls) -> Api | None:
@@ -136,13 +137,18 @@ class Api:
     def _get(
         self, path: str, query: Mapping[str, str], timeout_seconds: float, stream: bool = False
     ) -> requests.Response:
-        ca = self.folder / "ca.crt"
+        headers = {"Accept": "application/json"}
+        verify: str | bool = True
+        if self.folder is not None:
+            headers["Authorization"] = f"Bearer {_token(self.folder)}"
+            ca = self.folder / "ca.crt"
+            verify = str(ca) if ca.exists() else True
         try:
             response = requests.get(
                 self.url + path,
                 params=dict(query),
-                headers={"Authorization": f"Bearer {self._token()}", "Accept": "application/json"},
-                verify=str(ca) if ca.exists() else True,
+                headers=headers,
+                verify=verify,
                 timeout=(5.0, timeout_seconds),
                 allow_redirects=False,
                 stream=stream,
@@ -156,13 +162,14 @@ class Api:
             raise ApiError(_ADVICE.get(status, f"the API server answered {status}"), status)
         return response
 
-    def _token(self) -> str:
-        path = self.folder / "token"
-        try:
-            return path.read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            text = f"{path} cannot be read: let the pod have its token"
-            raise ApiError(f"{text} (automountServiceAccountToken: true)") from None
+
+def _token(folder: Path) -> str:
+    path = folder / "token"
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        text = f"{path} cannot be read: let the pod have its token"
+        raise ApiError(f"{text} (automountServiceAccountToken: true)") from None
 
 
 def _page(response: requests.Response) -> Page:

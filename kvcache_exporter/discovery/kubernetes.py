@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import Finder, Found
-from kvcache_exporter.discovery._kube_api import GONE, Api, ApiError, Event, Watch
+from kvcache_exporter.discovery._kube_api import (
+    GONE,
+    SERVICE_ACCOUNT,
+    Api,
+    ApiError,
+    Event,
+    Watch,
+)
 from kvcache_exporter.discovery._pods import Pod, matches, read_pod, targets
 from kvcache_exporter.model import Problem, Target
 from kvcache_exporter.presets import PRESETS, Preset
@@ -198,8 +205,15 @@ def open_all(config: Config) -> list[Finder]:
 
 
 def _api(config: KubernetesConfig) -> Api:
-    api = Api(config.api_server) if config.api_server else Api.in_cluster()
+    if config.api_server:
+        return Api(
+            config.api_server.rstrip("/"), SERVICE_ACCOUNT if SERVICE_ACCOUNT.exists() else None
+        )
+    api = Api.in_cluster()
     if api is None:
-        log.warning("kubernetes: this is no pod of a cluster; set kubernetes[].api_server")
+        log.warning(
+            "kubernetes: this is no pod of a cluster; set kubernetes[].api_server, for example to "
+            "http://127.0.0.1:8001 of kubectl proxy"
+        )
         return Api("https://kubernetes.default.svc")
     return api

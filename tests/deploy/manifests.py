@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +39,8 @@ def combinations_of_components() -> Iterator[tuple[str, ...]]:
 @cache
 def build(components: tuple[str, ...] = (), namespace: str = "") -> tuple[Doc, ...]:
     """Build as a user does, from an overlay in a folder of its own."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is missing, and Debian has none: see kubernetes.io/docs/tasks/tools")
     with tempfile.TemporaryDirectory() as folder:
         overlay: Doc = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
