@@ -28,13 +28,15 @@ def url_mistake(url: str) -> str | None:
     """Say what is wrong with the address of a server, if anything."""
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
+        host, port = parts.hostname, parts.port
     except ValueError:  # its text may hold part of a password
         return "is not a URL: check the port (at most 65535) and the brackets of an IPv6 address"
     if parts.scheme not in ("http", "https") or "://" not in url:
         return f"must start with http:// or https://; did you mean http://{bare(url)}?"
     if not host or any(c.isspace() or ord(c) < 32 for c in url):
         return "has no host, or a blank in it; write http://HOST:PORT"
+    if port == 0 or not all(0 < len(part) < 64 for part in host.removesuffix(".").split(".")):
+        return "has a host or a port that cannot exist; write http://HOST:PORT"
     if parts.username is not None or parts.password is not None:
         return "must not carry a user or password; put them in a file and name it under auth"
     return "must not have a fragment (#...)" if parts.fragment else None
