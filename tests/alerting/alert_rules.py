@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import yaml
-
-ROOT = Path(__file__).parents[2]
-ALERTING = ROOT / "alerting"
-PACKAGES = {
-    "promtool": "prometheus",
-    "prometheus": "prometheus",
-    "amtool": "prometheus-alertmanager",
-    "prometheus-alertmanager": "prometheus-alertmanager",
-}
+from real_parts import ALERTING, program
 
 
 @dataclass(frozen=True)
@@ -56,32 +45,18 @@ class Expectation:
     alerts: list[dict[str, Any]]
 
 
-def tool(name: str) -> str:
-    """Find a real tool; a missing one is an error, not a test left out."""
-    found = shutil.which(name)
-    assert found is not None, f"{name} is missing: apt-get install {PACKAGES[name]}"
-    return found
-
-
 def call(name: str, *arguments: str | Path) -> str:
     """Run a tool and return what it says; fail with that text."""
     done = subprocess.run(
-        [tool(name), *map(str, arguments)], capture_output=True, text=True, timeout=100, check=False
+        [program(name), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     return said
-
-
-@cache
-def build() -> ModuleType:
-    """Import alerting/build.py, which is a script and no package."""
-    spec = importlib.util.spec_from_file_location("alerting_build", ALERTING / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rule_files() -> list[Path]:

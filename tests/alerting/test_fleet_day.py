@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from alert_rules import ALERTING, call
+from alert_rules import call
+from real_parts import ALERTING
 
 from kvcache_exporter.demo import INTERVAL_SECONDS, stage
 from kvcache_exporter.expose import render

@@ -6,7 +6,8 @@ import json
 import re
 
 import pytest
-from alert_rules import ALERTING, ROOT, alerts, all_rules, build, call, expectations, rule_files
+from alert_rules import alerts, all_rules, call, expectations, rule_files
+from real_parts import ALERTING, ROOT, rule_builder
 
 from kvcache_exporter.metrics import CATALOGUE
 from kvcache_exporter.model import FindingKind, State
@@ -18,7 +19,7 @@ OUTSIDE = {"up", "ALERTS"}
 
 
 def test_the_committed_rules_are_what_their_sources_make():
-    made = build().files(build().thresholds())
+    made = rule_builder().files(rule_builder().thresholds())
     assert {str(path.relative_to(ALERTING)): path.read_text() for path in rule_files()} == made
 
 
@@ -27,7 +28,7 @@ def test_prometheus_finds_no_fault_in_the_rules():
 
 
 def test_prometheus_accepts_the_rules_at_any_speed(tmp_path):
-    written = build().write(tmp_path, build().thresholds({"job": "other"}, speed=300))
+    written = rule_builder().write(tmp_path, rule_builder().thresholds({"job": "other"}, speed=300))
     call("promtool", "check", "rules", "--lint=all", "--lint-fatal", *written)
     assert 'job="other"' in (tmp_path / "rules/exporter.yml").read_text()
 
@@ -119,22 +120,22 @@ FROZEN = ("dcgm_frozen",)
 def test_every_threshold_is_used_by_a_rule_or_a_dashboard():
     rules = "".join(path.read_text() for path in (ALERTING / "source").glob("*.yml"))
     boards = "".join(path.read_text() for path in (ROOT / "grafana").rglob("*.py"))
-    for name in build().thresholds():
+    for name in rule_builder().thresholds():
         used = f"<<{name}>>" in rules or re.search(rf'"{name}"|\[\W?{name}', boards)
         assert used or name in ("runbooks_url", "grafana_url"), name
 
 
 def test_a_placeholder_that_nobody_defines_stops_the_build():
     with pytest.raises(SystemExit, match="neither in thresholds"):
-        build().fill("x > <<no_such_number>>", build().thresholds())
+        rule_builder().fill("x > <<no_such_number>>", rule_builder().thresholds())
     with pytest.raises(SystemExit, match="for which thing"):
-        build().fill("<<kvcache_used_blocks | humanize>>", build().thresholds())
+        rule_builder().fill("<<kvcache_used_blocks | humanize>>", rule_builder().thresholds())
     with pytest.raises(SystemExit, match="no such threshold"):
-        build().thresholds({"no_such_number": "1"})
+        rule_builder().thresholds({"no_such_number": "1"})
 
 
 def test_durations_alone_run_faster_at_speed():
-    plain, fast = build().thresholds(), build().thresholds(speed=60)
+    plain, fast = rule_builder().thresholds(), rule_builder().thresholds(speed=60)
     assert plain["leak_proven_for"] == "15m"
     assert fast["leak_proven_for"] == "15000ms"
     numbers = {k: v for k, v in plain.items() if not isinstance(v, str)}
@@ -146,7 +147,7 @@ def test_the_list_of_alerts_in_the_documentation_is_complete(request):
     path = ROOT / "docs/alerting.md"
     before, rest = path.read_text().split("--list -->\n")
     listed, after = rest.split("<!-- end -->")
-    made = build().table(build().thresholds())
+    made = rule_builder().table(rule_builder().thresholds())
     if request.config.getoption("--update"):
         path.write_text(f"{before}--list -->\n{made}<!-- end -->{after}")
         listed = made

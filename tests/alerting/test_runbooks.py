@@ -7,7 +7,8 @@ import re
 import click
 import pytest
 import yaml
-from alert_rules import ROOT, alerts, all_rules, call, names
+from alert_rules import alerts, all_rules, call, names
+from real_parts import ROOT
 
 from kvcache_exporter.cli import main
 from kvcache_exporter.metrics import CATALOGUE
