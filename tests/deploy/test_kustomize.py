@@ -219,6 +219,17 @@ def test_central_is_one_deployment_in_place_of_the_daemon_set():
     assert not {"runtimeClassName", "nodeSelector", "tolerations"} & pod(docs).keys()
 
 
+def test_every_shard_takes_another_part():
+    spec = workload(build(("central", "shards")))["spec"]
+    one = spec["template"]["spec"]["containers"][0]
+    [env] = one["env"]
+    assert env["valueFrom"]["fieldRef"]["fieldPath"] == (
+        "metadata.labels['apps.kubernetes.io/pod-index']"
+    )
+    assert f"--shard=$({env['name']})/{spec['replicas']}" in one["args"]
+    assert spec["serviceName"] == of_kind(build(), "Service")[0]["metadata"]["name"]
+
+
 def test_tls_files_are_where_the_web_configuration_looks(tmp_path):
     docs = build(("tls",))
     [text] = [d["data"]["web.yml"] for d in of_kind(docs, "ConfigMap") if "web.yml" in d["data"]]
