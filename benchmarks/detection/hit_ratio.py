@@ -23,8 +23,8 @@ PROBATION_DAYS = 1.0
 """No alarm counts before: every detector may learn a day first."""
 EPOCH = 1_789_948_800.0
 """Unix time of the first window, a midnight."""
-DEVELOPMENT_SEEDS = range(4)
-HELD_OUT_SEEDS = range(900, 904)
+DEVELOPMENT_SEEDS = range(100)
+HELD_OUT_SEEDS = range(950, 958)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ INFORMATION_TOKENS = 50_000
 PRIOR_NOISE = 0.03
 PRIOR_WEIGHT = 3.0
 """Noise assumed before there are days to compare, worth as much as three of them."""
+REQUEST_TOKENS = 3_000
+"""Tokens that hit or miss together: a typical token stands in a prompt of twice the mean length."""
 TAIL_SHARE = 0.6
 """Share of the required drop that the last two quarters of the window must still show."""
 SMALLEST_LOOK = 0.05
@@ -53,7 +55,12 @@ class Window:
     sigmas: float
 
 
-WINDOWS = (Window(8, 0.08, 0.15, 4.0), Window(16, 0.08, 0.15, 4.0), Window(32, 0.07, 0.13, 3.0))
+WINDOWS = (
+    Window(8, 0.08, 0.15, 3.7),
+    Window(12, 0.08, 0.15, 3.8),
+    Window(16, 0.08, 0.15, 3.6),
+    Window(32, 0.07, 0.13, 3.0),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,8 @@ def _drop(slots: Slots, width: int) -> Drop | None:
     if width > WINDOWS[0].slots:  # a short window has more pairs to learn the noise from
         short = WINDOWS[0].slots
         between_days = max(between_days, _noise(slots, short) * math.sqrt(short / width))
-    within = max(between_days, stdev(quarters) / 2)
+    drawn = math.sqrt(usual * (1 - usual) * REQUEST_TOKENS / slots.tokens(end - width, end))
+    within = max(between_days, drawn, stdev(quarters) / 2)
     noise = math.hypot(within, between_days / math.sqrt(len(begins)))
     return Drop(now, usual, max(0.01, noise), usual - max(quarters[-2:]))
 
