@@ -187,7 +187,7 @@ def test_a_server_that_has_always_forgotten_is_asked_ever_less_often(tmp_path: P
     with following(cluster, tmp_path, pause=pauses) as finder:
         assert eventually(lambda: len(pauses) > 8)
         assert names(finder) == {"prod/a:8000"}
-        assert "410" in told(finder)
+        assert eventually(lambda: "410" in told(finder))
 
     assert pauses[0] <= 1.0
     assert all(pause >= 16.0 for pause in pauses[6:])

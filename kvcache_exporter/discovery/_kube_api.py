@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import requests
+
+from kvcache_exporter.discovery._hang_up import hang_up
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAGE_LIMIT = 250
@@ -79,10 +80,7 @@ class Watch:
 
     def hang_up(self) -> None:
         """Break it off from another thread, so that whoever waits for a change stops waiting."""
-        connection = self._response.raw.connection
-        if connection is not None and connection.sock is not None:
-            with suppress(OSError):  # it has ended by itself
-                connection.sock.shutdown(socket.SHUT_RDWR)
+        hang_up(self._response)
 
     def close(self) -> None:
         """Let go of the connection."""

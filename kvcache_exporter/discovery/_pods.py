@@ -9,6 +9,9 @@ from typing import Any
 from kvcache_exporter.model import Role, Target
 from kvcache_exporter.presets import ROLE_LABEL, Preset
 
+AUDIT_PORT = "kvcache-audit"
+"""Name of the container port at which the audit in a pod's first engine listens."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pod:
@@ -102,6 +105,7 @@ def _target(pod: Pod, preset: Preset, kept: tuple[str, ...], auth: str | None) -
         role=_role(pod.labels.get(ROLE_LABEL)),
         auth=auth,
         guessed=preset.guess,
+        audit_url=next((f"http://{host}:{n}" for name, n in pod.ports if name == AUDIT_PORT), None),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 
 import requests
@@ -11,20 +10,21 @@ import requests
 from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import Finder, Found
 from kvcache_exporter.discovery._groups import parse
+from kvcache_exporter.discovery._hang_up import hang_up
 from kvcache_exporter.model import Problem, Target
 from kvcache_exporter.schema import OperatorError
 from kvcache_exporter.sd_config import HttpSdConfig
 from kvcache_exporter.urls import is_loopback
 
 MAX_BYTES = 8 * 1024 * 1024
-TIMEOUT_SECONDS = 10.0
 
 
 class HttpSd:
     """Asks for the full list again and again; a bad answer keeps the list it had before."""
 
-    def __init__(self, config: HttpSdConfig) -> None:
+    def __init__(self, config: HttpSdConfig, timeout_seconds: float = 10.0) -> None:
         self._config = config
+        self._timeout_seconds = timeout_seconds
         self._found = Found((), complete=False)
         self._stop = threading.Event()
         threading.Thread(target=self._poll, name="http_sd", daemon=True).start()
@@ -53,31 +53,33 @@ class HttpSd:
         with requests.get(
             self._config.url,
             headers={"X-Prometheus-Refresh-Interval-Seconds": f"{self._config.refresh_seconds:g}"},
-            timeout=TIMEOUT_SECONDS,
+            timeout=self._timeout_seconds,
             allow_redirects=False,
             stream=True,
         ) as response:
             kind = response.headers.get("Content-Type", "")
             if response.status_code != 200 or "json" not in kind:
                 raise OperatorError(f"answered {response.status_code} {kind[:40]}, not JSON")
-            body = _body(response)
+            body = _body(response, self._timeout_seconds)
         targets = parse(body.decode(), "list", self._config.auth)
         # Who serves the list from this very machine may name addresses of this machine.
         discovered = not is_loopback(self._config.url)
         return tuple(replace(target, discovered=discovered) for target in targets)
 
 
-def _body(response: requests.Response) -> bytes:
-    """Read it under a total deadline: the timeout of requests is one for each silence."""
-    end = time.monotonic() + TIMEOUT_SECONDS
-    body = b""
-    for chunk in response.iter_content(64 * 1024):
-        body += chunk
-        if len(body) > MAX_BYTES:
-            raise OperatorError(f"the list is larger than {MAX_BYTES // 2**20} MiB")
-        if time.monotonic() > end:
-            raise OperatorError(f"the list was not complete after {TIMEOUT_SECONDS:.0f} s")
-    return body
+def _body(response: requests.Response, timeout_seconds: float) -> bytes:
+    """Read it all, in a bounded time and a bounded size."""
+    end = threading.Timer(timeout_seconds, hang_up, [response])
+    end.start()
+    try:
+        body = b""
+        for chunk in response.iter_content(64 * 1024):
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise OperatorError(f"the list is larger than {MAX_BYTES // 2**20} MiB")
+        return body
+    finally:
+        end.cancel()
 
 
 def open_all(config: Config) -> list[Finder]:
