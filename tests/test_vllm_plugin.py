@@ -89,13 +89,13 @@ def test_blocks_that_were_gone_from_the_start_are_no_orphans() -> None:
 def test_a_changed_inside_is_told_and_named() -> None:
     scheduler = Scheduler("0.32.0")
     scheduler.kv_cache_manager = SimpleNamespace()
-    with pytest.raises(UnsupportedError, match="req_to_blocks"):
+    with pytest.raises(UnsupportedError, match="block_pool"):
         snapshot(scheduler, 0.0)
     auditor = Auditor(scheduler)
     auditor.step()
 
     assert auditor.report()["supported"] is False
-    assert "req_to_blocks" in auditor.report()["reason"]
+    assert "block_pool" in auditor.report()["reason"]
 
 
 @given(

@@ -11,11 +11,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from kvcache_exporter.vllm_plugin.walk import Counts, Snapshot, UnsupportedError, count, snapshot
+from kvcache_exporter.vllm_plugin.walk import (
+    GHOST,
+    Counts,
+    Snapshot,
+    UnsupportedError,
+    count,
+    snapshot,
+)
 
 SAMPLE_SECONDS = 1.0
 COST_SHARE = 0.002
-"""At most this share of the engine thread's time goes into snapshots; large pools wait longer."""
+"""At most this share of the engine thread's time goes into copies; large pools wait longer."""
+COUNT_SHARE = 0.01
+"""At most this share of a core goes into counting, which shares Python's lock with the engine."""
+PAUSE_SECONDS = 0.0005
+"""Between two chunks: long enough for a waiting thread to get the lock."""
 SETTLE_SECONDS = 10.0
 """A block must stay nobody's this long: frees may be a step behind."""
 CONNECTOR_SETTLE_SECONDS = 600.0
@@ -31,11 +42,12 @@ class Auditor:
         self._clock = clock
         self._due = 0.0
         self._events: Counter[str] = Counter()
-        self._orphans: deque[tuple[float, int]] = deque(maxlen=1024)
+        self._lost: deque[tuple[float, int, int]] = deque(maxlen=1024)
         self._after: Counter[str] = Counter()
         self._work: queue.Queue[tuple[Snapshot, Counter[str]]] = queue.Queue(maxsize=1)
         self._counts: Counts | None = None
-        self._cost_seconds = 0.0
+        self._copy_seconds = 0.0
+        self._count_seconds = 0.0
         self._samples = 0
         self._baseline = 0
         self.unsupported: str | None = None
@@ -57,7 +69,7 @@ class Auditor:
     def report(self) -> dict[str, Any]:
         """Say what is known now; an idle engine is sampled here, for it makes no steps."""
         if self._is_idle() and self._clock() >= self._due and self.unsupported is None:
-            self._sample()
+            self._sample(still=self._is_idle)
             time.sleep(0.05)  # the count follows in the other thread
         counts = self._counts
         told: dict[str, Any] = {
@@ -68,7 +80,8 @@ class Auditor:
             "reason": self.unsupported,
             "connector": self._connector,
             "samples": self._samples,
-            "sample_cost_seconds": round(self._cost_seconds, 6),
+            "copy_seconds": round(self._copy_seconds, 6),
+            "count_seconds": round(self._count_seconds, 6),
         }
         if counts is not None:
             told |= {
@@ -79,12 +92,14 @@ class Auditor:
                 "requests": dict(counts.requests),
                 "oldest_seconds": dict(counts.oldest_seconds),
                 "orphaned_blocks": counts.orphaned,
-                "settled_orphaned_blocks": self._settled(counts.time),
+                "settled_orphaned_blocks": self._settled(counts.time, 1),
+                "settled_ghost_blocks": self._settled(counts.time, 2),
                 "orphaned_after": dict(self._after),
             }
         return told
 
-    def _sample(self) -> None:
+    def _sample(self, still: Callable[[], bool] = lambda: True) -> None:
+        """Copy what is there, unless it turns out that it has not stood *still* meanwhile."""
         start = time.perf_counter()
         try:
             seen = snapshot(self._scheduler, self._clock())
@@ -93,8 +108,12 @@ class Auditor:
             return
         except RuntimeError:  # a table changed under us, which only an idle sample can meet
             return
-        self._cost_seconds = time.perf_counter() - start
-        self._due = self._clock() + max(SAMPLE_SECONDS, self._cost_seconds / COST_SHARE)
+        if not still():
+            return
+        self._copy_seconds = time.perf_counter() - start
+        self._due = self._clock() + max(
+            SAMPLE_SECONDS, self._copy_seconds / COST_SHARE, self._count_seconds / COUNT_SHARE
+        )
         with suppress(queue.Full):  # the last one is still being counted: this one is left out
             self._work.put_nowait((seen, self._events))
             self._events = Counter()
@@ -102,29 +121,31 @@ class Auditor:
     def _run(self) -> None:
         while True:
             seen, events = self._work.get()
+            begin = time.thread_time()
             try:
-                counts = count(seen, self._baseline)
+                counts = count(seen, self._baseline, lambda: time.sleep(PAUSE_SECONDS))
             except Exception as error:
                 self.unsupported = f"counting failed: {type(error).__name__}: {error}"
                 continue
+            self._count_seconds = time.thread_time() - begin
             self._attribute(counts.orphaned, events)
-            self._orphans.append((counts.time, counts.orphaned))
+            self._lost.append((counts.time, counts.orphaned, counts.owners[GHOST]))
             self._counts, self._samples = counts, self._samples + 1
 
     def _attribute(self, orphaned: int, events: Counter[str]) -> None:
         """Put new orphans down to the kind of end before them, if it was one kind only."""
-        before = self._orphans[-1][1] if self._orphans else 0
+        before = self._lost[-1][1] if self._lost else 0
         kinds = [event for event in EVENTS if events[event]]
         if orphaned > before:
             self._after[kinds[0] if len(kinds) == 1 else "several"] += orphaned - before
 
-    def _settled(self, now: float) -> int | None:
-        """Smallest number of orphans over the time to settle; None while that is not over."""
+    def _settled(self, now: float, place: int) -> int | None:
+        """Fewest orphans (1) or ghosts (2) in the time to settle; None while that is not over."""
         wait = CONNECTOR_SETTLE_SECONDS if self._connector else SETTLE_SECONDS
-        if not self._orphans or now - self._orphans[0][0] < wait:
+        lost = tuple(self._lost)  # the counting thread may add to it meanwhile
+        if not lost or now - lost[0][0] < wait:
             return None
-        recent = [orphaned for moment, orphaned in self._orphans if moment >= now - wait]
-        return min(recent, default=None)
+        return min((one[place] for one in lost if one[0] >= now - wait), default=None)
 
     def _is_idle(self) -> bool:
         try:

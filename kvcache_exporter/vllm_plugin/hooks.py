@@ -42,7 +42,10 @@ class Audits:
 
 
 def patch() -> None:
-    """Wrap ``Scheduler.make_stats`` and ``KVCacheManager.free`` once."""
+    """Wrap ``Scheduler.make_stats`` and the ways to free a request's blocks, once.
+
+    ``pop_blocks_for_free`` (since 0.24) is the way of a request whose blocks are parked first.
+    """
     try:
         from vllm.v1.core.kv_cache_manager import KVCacheManager
         from vllm.v1.core.sched.scheduler import Scheduler
@@ -53,7 +56,9 @@ def patch() -> None:
         return
     audits = Audits()
     Scheduler.make_stats = _after_step(Scheduler.make_stats, audits)
-    KVCacheManager.free = _at_free(KVCacheManager.free, audits)
+    for name in ("free", "pop_blocks_for_free"):
+        if hasattr(KVCacheManager, name):
+            setattr(KVCacheManager, name, _at_free(getattr(KVCacheManager, name), audits))
 
 
 def _after_step(make_stats: Any, audits: Audits) -> Any:

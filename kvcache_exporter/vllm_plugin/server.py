@@ -38,7 +38,9 @@ def serve(report: Callable[[], dict[str, Any]], rank: int) -> None:
 def _listen(address: str, rank: int) -> socket.socket:
     if address:
         host, _, port = address.rpartition(":")
-        return socket.create_server((host or "127.0.0.1", int(port) + rank))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        at = (host.strip("[]") or "127.0.0.1", int(port) + rank)
+        return socket.create_server(at, family=family)
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(f"\0{NAME}/{os.getpid()}/{rank}")

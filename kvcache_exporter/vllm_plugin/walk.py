@@ -1,8 +1,8 @@
 """From a scheduler's insides to counts: what is copied in a step, and what is worked out later.
 
-``snapshot`` runs in the engine's thread between two steps, so it only copies lists (C speed, about
-a nanosecond a block). ``count`` does the set arithmetic in a thread of its own. Object paths are
-those of vLLM 0.8.5 to 0.32, read in its source:
+``snapshot`` runs in the engine's thread between two steps, so it only copies lists (C speed, some
+nanoseconds a block). ``count`` goes through them in a thread of its own, a few at a time. Object
+paths are those of vLLM 0.8.5 to 0.32, read in its source:
 
 * block tables: ``kv_cache_manager.req_to_blocks`` (0.8.5), ``.single_type_manager.req_to_blocks``
   (0.9.0), ``.coordinator.single_type_managers[*].req_to_blocks`` (since 0.9.1);
@@ -13,7 +13,7 @@ A block is orphaned when it is out of the free queue, yet in nobody's table and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,9 @@ RUNNING, REMOTE, STREAMING, WAITING = "running", "remote_load", "streaming", "wa
 FINISHED, GHOST, PARKED = "finished_delayed", "ghost", "parked"
 OWNERS = (RUNNING, REMOTE, STREAMING, WAITING, FINISHED, GHOST, PARKED)
 """A block that several share is counted for the first of them."""
+
+CHUNK_BLOCKS = 2048
+"""Counted in one go, about 0.2 ms: so long may the engine's thread wait for Python's lock."""
 
 _BY_STATUS = {
     "RUNNING": RUNNING,
@@ -34,18 +37,33 @@ class UnsupportedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """A copy of one request's blocks in one pool; counting uses it up."""
+
+    pool: int
+    request_id: str | None
+    """Never leaves this process; None = blocks that are parked."""
+    blocks: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Copies of what the scheduler holds at one moment between two steps."""
 
     time: float
-    tables: tuple[tuple[str, list[Any]], ...]
-    """(request id, blocks) for every table of every manager; the id never leaves this process."""
+    tables: list[Table]
     statuses: Mapping[str, str]
     arrivals: Mapping[str, float]
-    parked: list[Any]
-    nulls: frozenset[int]
-    pool_blocks: int
+    nulls: tuple[int, ...]
+    """Id of each pool's null block."""
+    sizes: tuple[int, ...]
+    """Blocks of each pool, the null block included."""
     free_blocks: int
+
+    @property
+    def pool_blocks(self) -> int:
+        """Blocks that can be used."""
+        return sum(self.sizes) - len(self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,45 +83,67 @@ def snapshot(scheduler: Any, time: float) -> Snapshot:
     """Copy what is needed; raise UnsupportedError where it is not there."""
     try:
         manager = scheduler.kv_cache_manager
-        tables = tuple(
-            (request_id, blocks[:])
-            for table in _tables(manager)
-            for request_id, blocks in list(table.items())
-        )
-        requests = list(scheduler.requests.items())
         pools = block_pools(manager)
+        places = {id(pool): place for place, pool in enumerate(pools)}
+        tables = [
+            Table(places[id(pool)], request_id, blocks[:])
+            for pool, table in _tables(manager)
+            for request_id, blocks in list(table.items())
+        ]
+        # Only the main pool's blocks are written by steps in flight, so only these are parked.
+        main = places[id(manager.block_pool)]
+        tables += [Table(main, None, blocks[:]) for _, blocks in list(_parked(scheduler))]
+        requests = list(scheduler.requests.items())
         return Snapshot(
             time=time,
             tables=tables,
             statuses={key: request.status.name for key, request in requests},
             arrivals={key: request.arrival_time for key, request in requests},
-            parked=[b for _, blocks in list(_parked(scheduler)) for b in blocks],
-            nulls=frozenset(id(pool.null_block) for pool in pools),
-            pool_blocks=sum(pool.num_gpu_blocks - 1 for pool in pools),
+            nulls=tuple(pool.null_block.block_id for pool in pools),
+            sizes=tuple(pool.num_gpu_blocks for pool in pools),
             free_blocks=sum(pool.free_block_queue.num_free_blocks for pool in pools),
         )
     except AttributeError as error:
         raise UnsupportedError(f"vLLM has changed inside: {error}") from None
 
 
-def count(seen: Snapshot, baseline: int = 0) -> Counts:
-    """Count owners; *baseline* blocks were set aside when the engine started."""
-    by_owner: dict[str, list[list[Any]]] = {owner: [] for owner in OWNERS}
-    for request_id, blocks in seen.tables:
-        by_owner[_owner(seen.statuses.get(request_id))].append(blocks)
-    by_owner[PARKED].append(seen.parked)
-    known: set[int] = set(seen.nulls)
-    owners = {}
-    for owner in OWNERS:
-        before = len(known)
-        for blocks in by_owner[owner]:
-            known.update(map(id, blocks))
-        owners[owner] = len(known) - before
+def count(seen: Snapshot, baseline: int = 0, pause: Callable[[], None] = lambda: None) -> Counts:
+    """Count owners, with a *pause* after each chunk; uses up the tables of *seen*.
+
+    *baseline* blocks were set aside when the engine started.
+    """
+    owner_of = [bytearray(size) for size in seen.sizes]
+    for owner, table in sorted(_by_owner(seen), key=lambda pair: -pair[0]):
+        marks = owner_of[table.pool]
+        for chunk in _chunks(table.blocks):
+            for block in chunk:
+                marks[block.block_id] = owner
+            pause()
+    for marks, null in zip(owner_of, seen.nulls, strict=True):
+        marks[null] = 0
+    owners = {
+        name: sum(marks.count(number) for marks in owner_of)
+        for number, name in enumerate(OWNERS, 1)
+    }
     referenced = seen.pool_blocks - seen.free_blocks - baseline
-    orphaned = referenced - sum(owners.values())
-    return Counts(
-        seen.time, seen.pool_blocks, seen.free_blocks, max(0, orphaned), owners, *_requests(seen)
-    )
+    orphaned = max(0, referenced - sum(owners.values()))
+    return Counts(seen.time, seen.pool_blocks, seen.free_blocks, orphaned, owners, *_requests(seen))
+
+
+def _by_owner(seen: Snapshot) -> Iterator[tuple[int, Table]]:
+    """Yield (place of the owner in OWNERS, from 1, table)."""
+    for table in seen.tables:
+        known = table.request_id is not None
+        owner = _owner(seen.statuses.get(table.request_id or "")) if known else PARKED
+        yield OWNERS.index(owner) + 1, table
+
+
+def _chunks(blocks: list[Any]) -> Iterator[list[Any]]:
+    """Take a list apart from its end, so that it is also let go of in pieces."""
+    while blocks:
+        chunk = blocks[-CHUNK_BLOCKS:]
+        del blocks[-CHUNK_BLOCKS:]
+        yield chunk
 
 
 def block_pools(manager: Any) -> list[Any]:
@@ -113,9 +153,11 @@ def block_pools(manager: Any) -> list[Any]:
     return list(pools.values())
 
 
-def _tables(manager: Any) -> Iterable[Mapping[str, list[Any]]]:
-    singles = _single_managers(manager)
-    return [single.req_to_blocks for single in singles] if singles else [manager.req_to_blocks]
+def _tables(manager: Any) -> list[tuple[Any, Mapping[str, list[Any]]]]:
+    """Return (pool, block tables) of every KV cache group."""
+    holders = _single_managers(manager) or [manager]
+    main = manager.block_pool
+    return [(getattr(one, "block_pool", None) or main, one.req_to_blocks) for one in holders]
 
 
 def _single_managers(manager: Any) -> list[Any]:

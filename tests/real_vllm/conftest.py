@@ -56,17 +56,21 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def leak(self, **chances: float) -> None:
-        """Set the probability of losing blocks at a finish or an abort."""
+        """Set the probability of losing blocks at a ``finish``, ``abort`` or ``preemption``."""
         self.control.write_text(json.dumps(chances))
         time.sleep(1.5)  # the injector reads it once a second
 
+    def truths(self) -> list[dict[str, float]]:
+        """What was true from when on, by the injector's own count."""
+        path = Path(f"{self.control}.truth")
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
     def truth(self) -> dict[str, float]:
-        """What is true now, by the injector's own count."""
-        lines = Path(f"{self.control}.truth").read_text().splitlines()
-        return dict(json.loads(lines[-1]))
+        """What is true now."""
+        return self.truths()[-1]
 
 
-def start(folder: Path, *options: str) -> Server:
+def start(folder: Path, *options: str, **environment: str) -> Server:
     """Start vLLM and wait until it serves."""
     if not (MODEL / "tokenizer.json").exists():
         subprocess.run([VENV / "bin/python", HERE / "tiny_model.py", MODEL], check=True)
@@ -78,10 +82,10 @@ def start(folder: Path, *options: str) -> Server:
         "--max-model-len", 2048, "--max-num-seqs", 16, "--enforce-eager",
         "--block-size", BLOCK_SIZE, "--num-gpu-blocks-override", BLOCKS, *options,
     ]  # fmt: skip
-    environment = os.environ | ENVIRONMENT | {"KVCACHE_LEAK_CONTROL": str(control)}
+    given = ENVIRONMENT | {"KVCACHE_LEAK_CONTROL": str(control)} | environment
     with log.open("wb") as output:
         process = subprocess.Popen(
-            list(map(str, command)), stdout=output, stderr=output, env=environment,
+            list(map(str, command)), stdout=output, stderr=output, env=os.environ | given,
             start_new_session=True,
         )  # fmt: skip
     server = Server(port, log, control, process)

@@ -1,15 +1,18 @@
 """A vLLM plugin for tests: requests lose blocks on purpose, and the truth is written down.
 
-With ``KVCACHE_LEAK_CONTROL=FILE`` it reads ``{"finish": p, "abort": p}`` from that file each
-second: the probability that a finished request loses its last block, and that an aborted one loses
-all of them. Each loss takes one reference too many, so nobody ever gives the block back.
-``FILE.truth`` gets JSON lines ``{"time", "referenced", "orphaned", "free"}``; orphaned means
-referenced but in no request's block table.
+With ``KVCACHE_LEAK_CONTROL=FILE`` it reads ``{"finish": p, "abort": p, "preemption": p}`` from that
+file each second: the probability that a finished or preempted request loses its last block, and
+that an aborted one loses all of them; ``"most"`` ends it at so many blocks. Each loss takes one
+reference too many, so nobody ever gives the block back. ``FILE.truth`` gets a JSON line ``{"time", "orphaned"}`` whenever the number of lost
+blocks in no request's table has changed (one that is cached still may be hit, and is somebody's
+until that request ends). The time is taken after the change, in the engine's thread: whatever is
+sampled there later, and before the next line, must see this number.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import time
@@ -22,7 +25,8 @@ class Injector:
         self.control = control
         self.chances = {}
         self.read_at = 0.0
-        self.written_at = 0.0
+        self.lost = set()
+        self.orphaned = 0
         self.random = random.Random(7)
 
     def chance(self, kind):
@@ -38,39 +42,44 @@ class Injector:
 
     def lose(self, manager, request):
         """Take references that nobody will give back, before the request is freed."""
-        aborted = "ABORT" in str(request.status)
-        if self.random.random() >= self.chance("abort" if aborted else "finish"):
+        kind = kind_of(request)
+        if self.random.random() >= self.chance(kind):
+            return
+        if len(self.lost) >= self.chances.get("most", math.inf):
             return
         blocks = [
             block
-            for single in manager.coordinator.single_type_managers
-            for block in single.req_to_blocks.get(request.request_id, [])
+            for table in tables(manager)
+            for block in table.get(request.request_id, [])
             if not block.is_null
         ]
-        for block in blocks if aborted else blocks[-1:]:
+        for block in blocks if kind == "abort" else blocks[-1:]:
             block.ref_cnt += 1
+            self.lost.add(block.block_id)
 
     def write_truth(self, manager):
-        """Append what is true now, at most five times a second."""
-        if time.time() - self.written_at < 0.2:
+        """Append what is true now, if that is new."""
+        if not self.lost:
             return
-        self.written_at = time.time()
-        owned = {
-            block.block_id
-            for single in manager.coordinator.single_type_managers
-            for blocks in single.req_to_blocks.values()
-            for block in blocks
-        }
-        pool = manager.block_pool
-        referenced = [b.block_id for b in pool.blocks if b.ref_cnt > 0 and not b.is_null]
-        truth = {
-            "time": self.written_at,
-            "referenced": len(referenced),
-            "orphaned": sum(block not in owned for block in referenced),
-            "free": pool.get_num_free_blocks(),
-        }
-        with open(self.control + ".truth", "a") as file:
-            file.write(json.dumps(truth) + "\n")
+        owned = {b.block_id for table in tables(manager) for bs in table.values() for b in bs}
+        orphaned = len(self.lost - owned)
+        if orphaned != self.orphaned:
+            self.orphaned = orphaned
+            with open(self.control + ".truth", "a") as file:
+                file.write(json.dumps({"time": time.time(), "orphaned": orphaned}) + "\n")
+
+
+def kind_of(request):
+    """Say how a request ends that is being freed."""
+    status = request.status.name
+    if not status.startswith("FINISHED"):
+        return "preemption"
+    return "abort" if status == "FINISHED_ABORTED" else "finish"
+
+
+def tables(manager):
+    """Return the block tables of all KV cache groups."""
+    return [single.req_to_blocks for single in manager.coordinator.single_type_managers]
 
 
 def register():
@@ -82,7 +91,8 @@ def register():
 
     if getattr(KVCacheManager.free, "injector", None):
         return
-    injector, free = Injector(control), KVCacheManager.free
+    injector = Injector(control)
+    free, allocate = KVCacheManager.free, KVCacheManager.allocate_slots
 
     def leaky_free(self, request):
         injector.lose(self, request)
@@ -90,5 +100,11 @@ def register():
         injector.write_truth(self)
         return result
 
+    def noted_allocate(self, *args, **kwargs):
+        result = allocate(self, *args, **kwargs)
+        injector.write_truth(self)
+        return result
+
     leaky_free.injector = injector
     KVCacheManager.free = leaky_free
+    KVCacheManager.allocate_slots = noted_allocate
