@@ -129,9 +129,9 @@ class Kubernetes:
         with closing(watch):
             with self._lock:
                 view.watch = watch
+            if self._stop.is_set():  # before there was a watch for close() to hang up
+                return
             for event in watch:
-                if self._stop.is_set():
-                    return
                 self._changed(view, event)
 
     def _list(self, view: _View) -> None:
