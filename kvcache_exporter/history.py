@@ -99,7 +99,8 @@ class History:
             self._hit(known, reading)
         self._block(known or reading, reading)
         self.idle.add(self.time, reading, self.hold_seconds)
-        self.memory.add(observation, worked=_worked(known, reading))
+        if observation.gpus or self.memory.gpus:
+            self.memory.add(observation, worked=_worked(known, reading))
         self.known = reading
 
     @property
@@ -117,7 +118,7 @@ class History:
 
     def _cut(self, known: EngineReading, reading: EngineReading) -> None:
         reasons = _cut_reasons(known, reading)
-        if any(reasons):
+        if True in reasons:
             self._begin_epoch()
             self.cuts.append((self.time, *reasons))
 
@@ -166,9 +167,11 @@ def _recent_row(now: float, reading: EngineReading) -> list[float]:
 
 
 def _cut_reasons(known: EngineReading, reading: EngineReading) -> tuple[bool, bool, bool]:
+    fell = False
+    for old, new in zip(_falling(known), _falling(reading), strict=True):
+        if old is not None and new is not None and new < old:
+            fell = True
     restart = _differ(known.process_start_time_seconds, reading.process_start_time_seconds)
-    pairs = zip(_falling(known), _falling(reading), strict=True)
-    fell = any(old is not None and new is not None and new < old for old, new in pairs)
     return (restart, fell, _differ(known.pool_blocks, reading.pool_blocks))
 
 

@@ -6,7 +6,7 @@ from kvcache_exporter.history import History
 from kvcache_exporter.indicators import all_indicators
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.leak import Leak, remember
-from kvcache_exporter.model import Indication, Judgement, Observation
+from kvcache_exporter.model import Indication, Judgement, Observation, State
 from kvcache_exporter.verdict import decide
 
 
@@ -24,18 +24,18 @@ class Judge:
     def observe(self, observation: Observation) -> Judgement:
         """Take in one observation of this engine and say what it is in now.
 
-        Nothing is judged anew within ``judge_seconds`` while the engine just goes on.
+        Nothing is judged anew within seconds (two minutes of a calm engine) while it just goes on.
         """
         self.history.add(observation)
         now, notable = observation.time, self._notable()
-        if (
-            self.judgement is None
-            or notable != self._judged[1]
-            or now - self._judged[0] >= self.settings.judge_seconds
-        ):
-            self._judged = (now, notable)
-            return self._judge()
-        return self.judgement
+        known, (time, before) = self.judgement, self._judged
+        if known is not None and notable == before:
+            calm = known.state is State.OK and not known.findings
+            age = self.settings.calm_seconds if calm else self.settings.judge_seconds
+            if now - time < age:
+                return known
+        self._judged = (now, notable)
+        return self._judge()
 
     def conclude(self) -> Judgement:
         """Judge what is known now, whatever was judged when: for the end of a recording."""
@@ -43,13 +43,16 @@ class Judge:
         return self._judge()
 
     def _notable(self) -> object:
-        """What must not wait: that it fails, sleeps, wakes, queues, restarts or falls idle."""
+        """What must not wait: that it fails, sleeps, wakes, restarts, or what an idle moment shows.
+
+        A block that closes does not count here: it can wait for the next look.
+        """
         history = self.history
-        reading = history.reading
+        reading, idle = history.reading, history.idle
         if reading is None:
             return None
-        idle, queued = history.idle.is_idle, bool(reading.waiting)
-        return history.epoch, history.blocks.total, idle, queued, reading.sleeping, history.problems
+        told = idle.is_idle and (self.leak.active or idle.clean_time != history.time)
+        return history.epoch, told, reading.sleeping, history.problems
 
     def _judge(self) -> Judgement:
         history, settings = self.history, self.settings

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 class JudgeSettings:
     """One parameter set for all engines; only hold and role differ from target to target."""
 
-    judge_seconds: float = 60.0
-    """How old a verdict may become while nothing notable happens."""
+    judge_seconds: float = 30.0
+    """How old a verdict may become while nothing notable happens ..."""
+    calm_seconds: float = 120.0
+    """... and how old while all is well."""
     hold_seconds: float | None = None
     """Time blocks may rightly outlive their request; None = by connector (see below)."""
     connector_hold_seconds: float = 600.0
