@@ -66,6 +66,8 @@ class Pipeline:
         self.config = config
         self.followers: dict[str, Follower] = {}
         self._finders = finders
+        self._before: tuple[Target, ...] = ()
+        """Targets before a reload, until the new finders have their first lists."""
         self._world = world
         self._cycles = 0
         self._tokens: dict[tuple[str, str], float | None] = {}
@@ -76,8 +78,8 @@ class Pipeline:
         """Look at everything once."""
         start = self._world.clock()
         shard = shard_of(self.config.shard or "") or (0, 1)
-        known = [follower.target for follower in self.followers.values()]
-        found = find_all(self._finders, start, shard, known)
+        found = find_all(self._finders, start, shard, self._before)
+        self._before = () if found.complete else self._before
         followers = self._follow(found.targets)
         spread = self._spread(len(followers))
         looks = asyncio.gather(*(self._look(follower, spread) for follower in followers))
@@ -90,6 +92,7 @@ class Pipeline:
         """Go on under another configuration; what is known of unchanged targets stays."""
         for finder in self._finders:
             finder.close()
+        self._before = tuple(follower.target for follower in self.followers.values())
         if config.judge != self.config.judge:
             self.followers.clear()
         self.config, self._finders, self._world = config, finders, world

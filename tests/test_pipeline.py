@@ -364,3 +364,31 @@ def test_a_guess_is_spoken_of_once_it_has_shown_vllm_series() -> None:
     assert [status.up for status in asyncio.run(pipeline.cycle()).targets] == [True]
     fleet.answers["a:1"] = b"node_load1 1\n"
     assert [status.up for status in asyncio.run(pipeline.cycle()).targets] == [False]
+
+
+class Slow:
+    """A finder whose first list takes a while to come."""
+
+    def __init__(self) -> None:
+        self.found = Found((), complete=False)
+
+    def find(self, now: float) -> Found:
+        return self.found
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_reload_keeps_targets_and_their_past_until_the_new_list_is_there() -> None:
+    exporter = Exporter(Fleet({"a:1": BUSY, "b:1": BUSY}))
+    exporter.cycle()
+    before = dict(exporter.pipeline.followers)
+    slow = Slow()
+    exporter.pipeline.reconfigure(Config(), [slow], exporter.fleet.world())
+    assert [status.target.name for status in exporter.cycle().targets] == ["a:1", "b:1"]
+
+    slow.found = Found((before["a:1"].target,))
+    assert [status.target.name for status in exporter.cycle().targets] == ["a:1"]
+    assert exporter.pipeline.followers["a:1"] is before["a:1"]
+    slow.found = Found((), complete=False)  # a list that was lost later is another matter
+    assert exporter.cycle().targets == ()
