@@ -30,6 +30,7 @@ RATIO_SLOTS = 8
 MIN_TOKENS = 100_000
 INFORMATION_TOKENS = 50_000
 """Fewer queried tokens than this say nothing, not even that hits are never counted."""
+ENOUGH_PAIRS = 6
 PRIOR_NOISE = 0.03
 PRIOR_WEIGHT = 3.0
 """Noise assumed before there are days to compare, worth as much as three of them."""
@@ -176,14 +177,25 @@ def _quarters(slots: Slots, width: int) -> list[float]:
 
 
 def _noise(slots: Slots, width: int) -> float:
-    """Standard deviation of a window between equal hours of consecutive days, before this one."""
-    squares, end = [], slots.count - width
+    """Standard deviation of a window between equal hours of consecutive days, before this one.
+
+    The last day is left out where enough is known without it: a drift in it is no noise.
+    """
+    squares = _squares(slots, width, slots.count - DAY)
+    if len(squares) < ENOUGH_PAIRS:
+        squares = _squares(slots, width, slots.count - width)
+    # Windows overlap by half, so that two of them are worth one.
+    weight = len(squares) / 2 + PRIOR_WEIGHT
+    return math.sqrt((sum(squares) / 2 + PRIOR_WEIGHT * PRIOR_NOISE**2) / weight)
+
+
+def _squares(slots: Slots, width: int, end: int) -> list[float]:
+    """Half the squared differences between windows that end at *end* or before and a day earlier."""
+    squares = []
     while end - width - DAY >= 0:
         later = slots.ratio(end - width, end, MIN_TOKENS)
         earlier = slots.ratio(end - width - DAY, end - DAY, MIN_TOKENS)
         if later is not None and earlier is not None:
             squares.append((later - earlier) ** 2 / 2)
         end -= max(1, width // 2)
-    # Windows overlap by half, so that two of them are worth one.
-    weight = len(squares) / 2 + PRIOR_WEIGHT
-    return math.sqrt((sum(squares) / 2 + PRIOR_WEIGHT * PRIOR_NOISE**2) / weight)
+    return squares
