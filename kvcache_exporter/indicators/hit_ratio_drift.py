@@ -190,7 +190,7 @@ def _noise(slots: Slots, width: int) -> float:
 
 
 def _squares(slots: Slots, width: int, end: int) -> list[float]:
-    """Half the squared differences between windows that end at *end* or before and a day earlier."""
+    """Half the squared differences between windows up to *end* and those a day earlier."""
     squares = []
     while end - width - DAY >= 0:
         later = slots.ratio(end - width, end, MIN_TOKENS)
