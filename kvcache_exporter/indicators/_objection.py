@@ -14,6 +14,9 @@ FULL_SHARE = 0.2
 runs is then what fits, not what was asked for."""
 
 
+CHANGED = "request sizes or sharing changed, which may explain it"
+
+
 class Rows(NamedTuple):
     """Evidence rows, column by column (those of TREND_COLUMNS), oldest first."""
 
@@ -52,7 +55,7 @@ def objection(
     shared = abs(after.hit_ratio - before.hit_ratio) >= settings.trend_hit_change
     share = settings.trend_shared_share if shared else settings.trend_mix_share
     if rise <= share * after.change_of_mix(before):
-        return "request sizes or sharing changed, which may explain it"
+        return CHANGED
     if rise <= settings.trend_load_share / own * after.change_of_load(before):
         return "load changed at the same time, which may explain it"
     return None

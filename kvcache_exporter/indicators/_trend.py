@@ -10,13 +10,14 @@ the whole healthy past serves as baseline; load and request sizes explain themse
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from itertools import accumulate
 from typing import NamedTuple
 
 from kvcache_exporter.blocks import trend_columns
 from kvcache_exporter.history import History
 from kvcache_exporter.indicators import _regression as regression
-from kvcache_exporter.indicators._objection import FULL_SHARE, Rows, objection
+from kvcache_exporter.indicators._objection import CHANGED, FULL_SHARE, Rows, objection
 from kvcache_exporter.judge_settings import JudgeSettings
 
 STRATUM = 1.3
@@ -70,7 +71,22 @@ def _find_break(history: History, settings: JudgeSettings) -> Break | None:
     pool = history.known.pool_blocks if history.known else None
     if len(rows.end) < settings.trend_blocks or pool is None:
         return None
-    model = _explain(rows, bool(hold))
+    found = _search(rows, pool, history, settings)
+    while found is not None and found.objection == CHANGED and found.score >= settings.trend_score:
+        first = bisect(rows.end, found.since - history.origin)
+        rows = Rows(*(column[first:] for column in rows))
+        if len(rows.end) < 2 * settings.trend_blocks:
+            break
+        again = _search(rows, pool, history, settings)
+        if again is None:
+            break
+        found = again
+    return found
+
+
+def _search(rows: Rows, pool: int, history: History, settings: JudgeSettings) -> Break | None:
+    """The likeliest break among these rows, rather one that nothing speaks against."""
+    model = _explain(rows, bool(history.hold_seconds))
     if model.freedom < 2:
         return None
     clean = history.idle.clean_time - history.origin - settings.block_seconds
