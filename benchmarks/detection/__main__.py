@@ -23,7 +23,7 @@ from benchmarks.detection.suites import named
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "detection.md"
 PICTURE = ROOT / "docs" / "images" / "detection.svg"
-NAMED_SEED = 1
+NAMED_SEED = 0
 SLOPE_SCENARIOS = ("steady, busy", "diurnal, never idle", "load ramp", "load falls", "random walk")
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from benchmarks.detection import leaks, scenario, simulate, workload
+from benchmarks.detection import leaks, pool, scenario, simulate, workload
 from benchmarks.detection.detectors import all_detectors
 from benchmarks.detection.random_suite import random_scenario
 from benchmarks.detection.scenario import Scenario, Trace
@@ -56,7 +56,7 @@ def seed_of(job: Job) -> int:
 
 
 def _key(job: Job) -> str:
-    source = "".join(map(inspect.getsource, (simulate, workload, leaks, scenario)))
+    source = "".join(map(inspect.getsource, (simulate, pool, workload, leaks, scenario)))
     text = repr(job) + source + _definitions()
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
