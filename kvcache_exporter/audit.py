@@ -6,86 +6,70 @@ lists. Where vLLM runs in another network namespace, its audit can listen on TCP
 
 from __future__ import annotations
 
-import json
 import re
 import socket
-from collections.abc import Mapping
+import struct
+import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from kvcache_exporter.audited import parse, silent
 from kvcache_exporter.model import Audit
 
 TIMEOUT_SECONDS = 1.0
+TOTAL_SECONDS = 3.0
+"""Together; who comes after that is asked in the next cycle, if those before answer by then."""
 MAX_BYTES = 256 * 1024
 MAX_AUDITS = 64
-_SOCKET = re.compile(r"@(kvcache-audit/[0-9]{1,10}/[0-9]{1,4})$", re.MULTILINE)
+_SOCKET = re.compile(r"@(kvcache-audit/([0-9]{1,10})/([0-9]{1,4}))$", re.MULTILINE | re.ASCII)
 _REQUEST = b"GET / HTTP/1.1\r\nHost: audit\r\n\r\n"
+_CREDENTIALS = struct.Struct("3i")
 
 
 def read_audits(proc: Path = Path("/proc")) -> tuple[Audit, ...]:
-    """Ask every audit of this host; one that does not answer in time is left out."""
+    """Ask every audit of this host; one that does not answer in time says so.
+
+    The process id is the kernel's word on who listens, in our own pid namespace: an audit is worth
+    what that process is, whatever it says itself.
+    """
     try:
         listed = (proc / "net" / "unix").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ()
-    names = sorted(set(_SOCKET.findall(listed)))[:MAX_AUDITS]
-    answers = (_ask(f"\0{name}") for name in names)
-    return tuple(audit for answer in answers if (audit := parse(answer)) is not None)
+    end = time.monotonic() + TOTAL_SECONDS
+    found = sorted(set(_SOCKET.findall(listed)))[:MAX_AUDITS]
+    return tuple(_ask(name, int(pid), rank, end) for name, pid, rank in found)
 
 
-def parse(answer: bytes) -> Audit | None:
-    """Read an answer; None for anything that is not an audit's."""
-    try:
-        told = json.loads(answer.partition(b"\r\n\r\n")[2])
-        return _audit(told) if told["format"] == 1 else None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-
-
-def _audit(told: Mapping[str, Any]) -> Audit:
-    supported = told["supported"] is True
-    return Audit(
-        pid=int(told["pid"]),
-        engine=str(told["engine"])[:16],
-        supported=supported,
-        reason=None if supported else str(told.get("reason"))[:300],
-        time=_number(told.get("time")),
-        pool_blocks=_count(told.get("pool_blocks")),
-        free_blocks=_count(told.get("free_blocks")),
-        owners=_counts(told.get("owners")),
-        requests=_counts(told.get("requests")),
-        orphaned_blocks=_count(told.get("orphaned_blocks")),
-        settled_orphaned_blocks=_count(told.get("settled_orphaned_blocks")),
-        orphaned_after=_counts(told.get("orphaned_after")),
-    )
-
-
-def _ask(address: str) -> bytes:
+def _ask(name: str, pid: int, rank: str, end: float) -> Audit:
     answer = b""
+    end = min(end, time.monotonic() + TIMEOUT_SECONDS)
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(TIMEOUT_SECONDS)
-            client.connect(address)
+            client.connect(f"\0{name}")
+            pid = _listener(client) or pid
             client.sendall(_REQUEST)
-            while len(answer) < MAX_BYTES and (data := client.recv(65536)):
+            while len(answer) < MAX_BYTES and (data := _receive(client, end)):
                 answer += data
-    except OSError:
-        return b""
-    return answer
+    except (TimeoutError, OSError) as error:
+        return silent(rank, f"it does not answer ({error}): is the engine hung?", pid)
+    if not answer:
+        why = "it answers nobody but root and the user whom vLLM runs as: run the exporter as such"
+        return silent(rank, why, pid)
+    audit = parse(answer.partition(b"\r\n\r\n")[2])
+    return silent(rank, "its answer is none", pid) if audit is None else replace(audit, pid=pid)
 
 
-def _counts(told: Any) -> tuple[tuple[str, int], ...]:
-    """Read counts by name; names are bounded, for they become labels."""
-    pairs = told.items() if isinstance(told, dict) else ()
-    known = [
-        (str(name)[:32], count) for name, value in pairs if (count := _count(value)) is not None
-    ]
-    return tuple(known[:16])
+def _listener(client: socket.socket) -> int:
+    """Return the process that listens at the other end; 0 = in a pid namespace hidden from us."""
+    told = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(told)[0])
 
 
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _receive(client: socket.socket, end: float) -> bytes:
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("too slow")
+    client.settimeout(left)
+    return client.recv(65536)

@@ -39,6 +39,7 @@ class TargetConfig:
     num_gpu_blocks: int | None = None
     model: KvModel | None = None
     auth: str | None = None
+    audit_url: str | None = None
 
     def mistakes(self) -> Iterable[tuple[str, str]]:
         """Check what the types cannot."""
@@ -49,6 +50,8 @@ class TargetConfig:
                 yield f"labels.{name}", text
         if self.hold_seconds is not None and self.hold_seconds < 0:
             yield "hold_seconds", f"must be 0 or more, not {self.hold_seconds:g}"
+        if self.audit_url is not None and (text := url_mistake(self.audit_url)) is not None:
+            yield "audit_url", text
         if self.num_gpu_blocks is not None and self.num_gpu_blocks < 2:
             yield "num_gpu_blocks", "must be what vLLM logs as '# GPU blocks', at least 2"
         if self.model is not None:
@@ -181,6 +184,7 @@ def static_targets(config: Config) -> tuple[Target, ...]:
             auth=one.auth,
             num_gpu_blocks=one.num_gpu_blocks,
             model=one.model,
+            audit_url=one.audit_url,
         )
         for one in config.targets
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from kvcache_exporter.metrics import engines, exporter, gpus, sources, targets
+from kvcache_exporter.metrics import audits, engines, exporter, gpus, sources, targets
 from kvcache_exporter.metrics._metric import Labels, Metric
 from kvcache_exporter.model import (
     EngineStatus,
@@ -27,6 +27,7 @@ def render(snapshot: Snapshot) -> bytes:
     lines: list[str] = []
     _families(lines, targets.METRICS, snapshot.targets, _target_labels)
     _families(lines, engines.METRICS, snapshot.engines, _engine_labels)
+    _families(lines, audits.METRICS, snapshot.engines, _engine_labels)
     _families(lines, gpus.METRICS, snapshot.gpus, _gpu_labels)
     _families(lines, sources.METRICS, sources.joined(snapshot.gpu_sources), _source_labels)
     _families(lines, exporter.METRICS, (snapshot,), lambda _: ())

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from kvcache_exporter.audited import mute, of_engine
 from kvcache_exporter.engines import vllm
 from kvcache_exporter.growth import own_bytes
 from kvcache_exporter.judge import Judge
@@ -16,6 +17,7 @@ from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.kv_model import with_pool_bytes
 from kvcache_exporter.merge import Assignment
 from kvcache_exporter.model import (
+    Audit,
     EngineReading,
     EngineStatus,
     GpuReading,
@@ -43,6 +45,8 @@ class Follower:
         self.target = target
         self.version: str | None = None
         self.version_asked = False
+        self.audits: tuple[Audit, ...] = ()
+        """What its audits that listen on TCP said last."""
         self._settings = settings
         self._process_start: float | None = None
         self._parser = Parser(vllm.NAMES, vllm.PLAIN)
@@ -73,7 +77,11 @@ class Follower:
         return replace(reading, engines=engines, vllm_version=self.version)
 
     def judge(
-        self, scrape: Scrape, reading: TargetReading, assignment: Assignment | None = None
+        self,
+        scrape: Scrape,
+        reading: TargetReading,
+        assignment: Assignment | None = None,
+        audits: Sequence[Audit] = (),
     ) -> tuple[TargetStatus, tuple[EngineStatus, ...]]:
         """Judge every engine known of this target at the time of *scrape*."""
         assignment = assignment or Assignment()
@@ -82,7 +90,14 @@ class Follower:
         if readings:
             self._gpus = {e: tuple(g.uuid for g in gpus) for e, gpus in assignment.gpus.items()}
         engines = tuple(
-            self._status(engine, readings.get(engine), scrape.time, reading, assignment)
+            self._status(
+                engine,
+                readings.get(engine),
+                scrape.time,
+                reading,
+                assignment,
+                of_engine(audits, engine, len(self._judges)),
+            )
             for engine in self._judges
         )
         problems = dict.fromkeys(
@@ -90,6 +105,7 @@ class Follower:
         )
         if assignment.problem is not None:
             problems[assignment.problem] = None
+        problems |= dict.fromkeys(mute(audits))
         status = TargetStatus(
             target=self.target,
             up=bool(reading.engines),
@@ -153,9 +169,11 @@ class Follower:
         time: float,
         page: TargetReading,
         assignment: Assignment,
+        audit: Audit | None,
     ) -> EngineStatus:
         gpus = assignment.gpus.get(engine, ())
-        observation = Observation(time, self.target.name, engine, reading, gpus, page.problems)
+        name, problems = self.target.name, page.problems
+        observation = Observation(time, name, engine, reading, gpus, problems, audit)
         judgement = self._judges[engine].observe(observation)
         trace = self._traces.get(engine, Trace()).add(_point(observation, judgement))
         self._traces[engine] = trace
@@ -170,6 +188,7 @@ class Follower:
             vllm_version=self.version,
             trace=trace,
             hold_seconds=self._judges[engine].history.hold_seconds,
+            audit=audit,
         )
 
 

@@ -1,20 +1,21 @@
-"""All GPU sources of one cycle, joined: one view of the GPUs, and whose processes sit on them."""
+"""What this host tells in a cycle: its GPUs as one view, whose processes sit on them, audits."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
+from kvcache_exporter.audit import read_audits
 from kvcache_exporter.frozen import FrozenWatch
 from kvcache_exporter.gpu_view import GpuView, gpu_pids, one_view, with_unowned
 from kvcache_exporter.gpus import Source
-from kvcache_exporter.model import GpuSourceReading, Problem, Target
+from kvcache_exporter.model import Audit, GpuSourceReading, Problem, Target
 from kvcache_exporter.processes import HostProcesses, HostReader
 from kvcache_exporter.xid import XidWatch
 
@@ -28,6 +29,12 @@ class GpuState:
     sources: tuple[GpuSourceReading, ...] = ()
     view: GpuView = field(default_factory=GpuView)
     host: HostProcesses = field(default_factory=HostProcesses)
+    audits: tuple[tuple[str, Audit], ...] = ()
+    """(target, what the audit inside one of its engines on this host counted)."""
+
+    def audits_of(self, target: str) -> tuple[Audit, ...]:
+        """Return the audits on this host of one target."""
+        return tuple(audit for name, audit in self.audits if name == target)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -68,7 +75,9 @@ class GpuMemory:
             self._watches.append(FrozenWatch())
         pairs = zip(self._watches, state.sources, strict=False)
         sources = tuple(watch.observe(reading, moved=worked) for watch, reading in pairs)
-        return state if sources == state.sources else GpuState.of(sources, state.host)
+        if sources == state.sources:
+            return state
+        return replace(GpuState.of(sources, state.host), audits=state.audits)
 
 
 class HostGpus:
@@ -76,7 +85,9 @@ class HostGpus:
 
     def __init__(self, sources: Sequence[Source], proc: Path = Path("/proc")) -> None:
         self._sources = tuple(sources)
+        self._proc = proc
         self._host = HostReader(proc)
+        self._auditors = HostReader(proc)
 
     async def read(self, targets: Sequence[Target], now: float) -> GpuState:
         """Read everything once; *now* is Unix seconds on the pipeline's clock."""
@@ -93,11 +104,15 @@ class HostGpus:
         self, readings: tuple[GpuSourceReading, ...], targets: Sequence[Target], now: float
     ) -> GpuState:
         gpus = one_view(readings).gpus
-        host = HostProcesses()
-        if gpus:
-            urls = {target.name: target.url for target in targets}
-            host = self._host.read(gpu_pids(gpus), urls, now)
-        return GpuState.of(readings, host)
+        urls = {target.name: target.url for target in targets}
+        host = self._host.read(gpu_pids(gpus), urls, now) if gpus else HostProcesses()
+        return replace(GpuState.of(readings, host), audits=self._audits(urls, now))
+
+    def _audits(self, urls: Mapping[str, str], now: float) -> tuple[tuple[str, Audit], ...]:
+        """Ask the audits of this host; believe those whose process belongs to a target."""
+        found = read_audits(self._proc)
+        owners = self._auditors.read([one.pid for one in found], urls, now).owners if found else {}
+        return tuple((owners[one.pid].target, one) for one in found if one.pid in owners)
 
 
 async def in_daemon_thread(work: Callable[[], T]) -> T:

@@ -64,7 +64,9 @@ async def look(follower: Follower, outside: Outside, gpus: GpuState, count: int)
         reading = replace(reading, vllm_version=follower.version)
     names = [one.engine for one in reading.engines]
     assignment = assign(follower.target, names, gpus.view.gpus, gpus.host)
-    status, engines = follower.judge(scrape, reading, assignment)
+    audits = await outside.world.fetch_audits(follower.target, names)
+    audits += gpus.audits_of(follower.target.name)
+    status, engines = follower.judge(scrape, reading, assignment, audits)
     return Looked(
         scrape, reading, gpus.view.gpus, assignment, status, engines, count, gpus.problems
     )

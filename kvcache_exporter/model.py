@@ -101,6 +101,8 @@ class Target:
     """Discovery, not the operator, chose the address: it may be neither loopback nor link-local."""
     guessed: bool = False
     """May be no vLLM server at all, so nothing is said of it until it has shown vLLM series."""
+    audit_url: str | None = None
+    """Where the audit in its first engine listens; the others' ranks are added to the port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,12 +273,18 @@ class Audit:
     time: float | None = None
     pool_blocks: int | None = None
     free_blocks: int | None = None
+    cached_blocks: int | None = None
+    """Of the free ones, those that still hold a prefix."""
     owners: tuple[tuple[str, int], ...] = ()
     """(owner, blocks); together with free and orphaned blocks they make the pool."""
     requests: tuple[tuple[str, int], ...] = ()
+    oldest_seconds: tuple[tuple[str, float], ...] = ()
+    """(owner, age of its oldest request)."""
     orphaned_blocks: int | None = None
     settled_orphaned_blocks: int | None = None
     """Orphaned for longer than any free may lag; None while that time is not over."""
+    settled_ghost_blocks: int | None = None
+    """In the table of a request that no longer exists, for as long."""
     orphaned_after: tuple[tuple[str, int], ...] = ()
     """(event, blocks): which kind of end came before the loss."""
 
@@ -291,6 +299,7 @@ class Observation:
     reading: EngineReading | None
     gpus: tuple[GpuReading, ...] = ()
     problems: tuple[Problem, ...] = ()
+    audit: Audit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +379,7 @@ class EngineStatus:
     """How long blocks may rightly outlive their request here, as the judge allows."""
     gpu_bytes: tuple[tuple[str, int], ...] = ()
     """(uuid, bytes) that its own processes hold, where the process tree tells."""
+    audit: Audit | None = None
 
 
 @dataclass(frozen=True, slots=True)

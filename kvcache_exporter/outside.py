@@ -34,7 +34,7 @@ class Outside:
         self._use_filtered = config.filtered_route
         loop = asyncio.get_running_loop()
         self._gpus = HostGpus(open_sources(_page_fetcher(self._client, loop), config.gpus))
-        self.world = World(self._fetch, self._version, self._gpus, clock)
+        self.world = World(self._fetch, self._version, self._gpus, clock, self._audit)
         self.clock = clock
 
     async def _fetch(self, target: Target) -> Scrape:
@@ -49,6 +49,9 @@ class Outside:
             version = json.loads(scrape.body or b"").get("version")
             return version[:64] if isinstance(version, str) else None
         return None
+
+    async def _audit(self, target: Target) -> Scrape:
+        return await self._client.fetch(target, check=answered)
 
     def retain(self, names: list[str]) -> None:
         """Close what was kept open for targets that are gone."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from zlib import crc32
 
+from kvcache_exporter.audited import audit_targets, fetched
 from kvcache_exporter.config import Config, shard_of
 from kvcache_exporter.discovery import Finder, Found, find_all
 from kvcache_exporter.follow import Follower
@@ -17,6 +18,7 @@ from kvcache_exporter.gpu_watch import GpuMemory, GpuState
 from kvcache_exporter.indicators.outside_pool import outside_pool_bytes
 from kvcache_exporter.merge import Assignment, assign
 from kvcache_exporter.model import (
+    Audit,
     EngineStatus,
     Problem,
     Scrape,
@@ -57,6 +59,16 @@ class World:
     fetch_version: FetchVersion
     gpus: GpuWatch
     clock: Callable[[], float]
+    fetch_audit: Fetch | None = None
+    """Asks an audit that listens on TCP; None = there are none."""
+
+    async def fetch_audits(self, target: Target, engines: Sequence[str]) -> tuple[Audit, ...]:
+        """Ask the audits of a target's engines at once, where it has an address for them."""
+        if self.fetch_audit is None or target.audit_url is None:
+            return ()
+        asked = audit_targets(target, engines)
+        answers = await asyncio.gather(*(self.fetch_audit(one) for one in asked.values()))
+        return tuple(map(fetched, asked, answers))
 
 
 class Pipeline:
@@ -131,7 +143,10 @@ class Pipeline:
             return follower, scrape, TargetReading((), (problem,))
 
     async def _read(self, follower: Follower) -> Looked:
-        scrape = await self._world.fetch(follower.target)
+        scrape, follower.audits = await asyncio.gather(
+            self._world.fetch(follower.target),
+            self._world.fetch_audits(follower.target, follower.engines),
+        )
         reading = follower.read(scrape)
         if reading.engines and not follower.version_asked:
             follower.version_asked = True
@@ -143,7 +158,8 @@ class Pipeline:
     ) -> tuple[TargetStatus, tuple[EngineStatus, ...]]:
         follower, scrape, reading = looked
         try:
-            return follower.judge(scrape, reading, self._assign(follower, reading, gpus))
+            audits = (*follower.audits, *gpus.audits_of(follower.target.name))
+            return follower.judge(scrape, reading, self._assign(follower, reading, gpus), audits)
         except Exception:
             problem = self._internal_error(follower.target.name)
             seconds = scrape.duration_seconds

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from kvcache_exporter.model import (
+    Audit,
     EngineReading,
     EngineStatus,
     Finding,
@@ -59,6 +60,22 @@ JUDGEMENT = filled(
 TARGET = Target(
     "server:8000", "http://server:8000/metrics", (("namespace", "prod"), ("pod", "p-0"))
 )
+AUDIT = Audit(
+    pid=4711,
+    engine="0",
+    supported=True,
+    time=NOW,
+    pool_blocks=999,
+    free_blocks=992,
+    cached_blocks=12,
+    owners=(("running", 3), ("ghost", 1)),
+    requests=(("running", 2),),
+    oldest_seconds=(("running", 12.5),),
+    orphaned_blocks=3,
+    settled_orphaned_blocks=2,
+    settled_ghost_blocks=1,
+    orphaned_after=(("abort", 3),),
+)
 ENGINE = EngineStatus(
     TARGET.name,
     "0",
@@ -69,6 +86,7 @@ ENGINE = EngineStatus(
     "0.32.0",
     hold_seconds=600.0,
     gpu_bytes=((UUID, 134_630_014_976),),
+    audit=AUDIT,
 )
 UP = TargetStatus(TARGET, True, NOW - 1, 0.0125, (), (("timeout", 3),))
 DOWN = TargetStatus(

@@ -6,11 +6,12 @@ not known is not exposed.
 
 from __future__ import annotations
 
-from kvcache_exporter.metrics import engines, exporter, gpus, sources, targets
+from kvcache_exporter.metrics import audits, engines, exporter, gpus, sources, targets
 
 CATALOGUE = (
     *targets.METRICS,
     *engines.METRICS,
+    *audits.METRICS,
     *gpus.METRICS,
     *sources.METRICS,
     *exporter.METRICS,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcache_exporter.metrics import engines, exporter, gpus, sources, targets
+from kvcache_exporter.metrics import audits, engines, exporter, gpus, sources, targets
 
 _KINDS = (
     (targets, ("target",)),
     (engines, ("target", "engine")),
+    (audits, ("target", "engine")),
     (gpus, ("uuid",)),
     (sources, ("source",)),
     (exporter, ()),

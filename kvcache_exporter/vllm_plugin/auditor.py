@@ -42,7 +42,8 @@ class Auditor:
         self._clock = clock
         self._due = 0.0
         self._events: Counter[str] = Counter()
-        self._lost: deque[tuple[float, int, int]] = deque(maxlen=1024)
+        self._orphaned: deque[tuple[float, int]] = deque(maxlen=1024)
+        self._ghosts: deque[tuple[float, int]] = deque(maxlen=1024)
         self._after: Counter[str] = Counter()
         self._work: queue.Queue[tuple[Snapshot, Counter[str]]] = queue.Queue(maxsize=1)
         self._counts: Counts | None = None
@@ -88,12 +89,13 @@ class Auditor:
                 "time": counts.time,
                 "pool_blocks": counts.pool_blocks,
                 "free_blocks": counts.free_blocks,
-                "owners": dict(counts.owners),
+                "cached_blocks": counts.cached_blocks,
+                "owners": dict(counts.owners) | {"set_aside": self._baseline},
                 "requests": dict(counts.requests),
                 "oldest_seconds": dict(counts.oldest_seconds),
                 "orphaned_blocks": counts.orphaned,
-                "settled_orphaned_blocks": self._settled(counts.time, 1),
-                "settled_ghost_blocks": self._settled(counts.time, 2),
+                "settled_orphaned_blocks": self._settled(self._orphaned),
+                "settled_ghost_blocks": self._settled(self._ghosts),
                 "orphaned_after": dict(self._after),
             }
         return told
@@ -129,23 +131,24 @@ class Auditor:
                 continue
             self._count_seconds = time.thread_time() - begin
             self._attribute(counts.orphaned, events)
-            self._lost.append((counts.time, counts.orphaned, counts.owners[GHOST]))
+            self._orphaned.append((counts.time, counts.orphaned))
+            self._ghosts.append((counts.time, counts.owners[GHOST]))
             self._counts, self._samples = counts, self._samples + 1
 
     def _attribute(self, orphaned: int, events: Counter[str]) -> None:
         """Put new orphans down to the kind of end before them, if it was one kind only."""
-        before = self._lost[-1][1] if self._lost else 0
+        before = self._orphaned[-1][1] if self._orphaned else 0
         kinds = [event for event in EVENTS if events[event]]
         if orphaned > before:
             self._after[kinds[0] if len(kinds) == 1 else "several"] += orphaned - before
 
-    def _settled(self, now: float, place: int) -> int | None:
-        """Fewest orphans (1) or ghosts (2) in the time to settle; None while that is not over."""
+    def _settled(self, samples: deque[tuple[float, int]]) -> int | None:
+        """Smallest number in the time to settle; None while that is not over."""
         wait = CONNECTOR_SETTLE_SECONDS if self._connector else SETTLE_SECONDS
-        lost = tuple(self._lost)  # the counting thread may add to it meanwhile
-        if not lost or now - lost[0][0] < wait:
+        seen = tuple(samples)  # the counting thread may add to it meanwhile
+        if not seen or seen[-1][0] - seen[0][0] < wait:
             return None
-        return min((one[place] for one in lost if one[0] >= now - wait), default=None)
+        return min(blocks for time, blocks in seen if time >= seen[-1][0] - wait)
 
     def _is_idle(self) -> bool:
         try:

@@ -59,6 +59,7 @@ class Snapshot:
     sizes: tuple[int, ...]
     """Blocks of each pool, the null block included."""
     free_blocks: int
+    pools: tuple[Any, ...]
 
     @property
     def pool_blocks(self) -> int:
@@ -73,6 +74,8 @@ class Counts:
     time: float
     pool_blocks: int
     free_blocks: int
+    cached_blocks: int
+    """Free blocks that still hold a prefix, as they are while this is counted."""
     orphaned: int
     owners: Mapping[str, int]
     requests: Mapping[str, int] = field(default_factory=dict)
@@ -102,6 +105,7 @@ def snapshot(scheduler: Any, time: float) -> Snapshot:
             nulls=tuple(pool.null_block.block_id for pool in pools),
             sizes=tuple(pool.num_gpu_blocks for pool in pools),
             free_blocks=sum(pool.free_block_queue.num_free_blocks for pool in pools),
+            pools=tuple(pools),
         )
     except AttributeError as error:
         raise UnsupportedError(f"vLLM has changed inside: {error}") from None
@@ -126,8 +130,28 @@ def count(seen: Snapshot, baseline: int = 0, pause: Callable[[], None] = lambda:
         for number, name in enumerate(OWNERS, 1)
     }
     referenced = seen.pool_blocks - seen.free_blocks - baseline
-    orphaned = max(0, referenced - sum(owners.values()))
-    return Counts(seen.time, seen.pool_blocks, seen.free_blocks, orphaned, owners, *_requests(seen))
+    requests, oldest = _requests(seen)
+    return Counts(
+        time=seen.time,
+        pool_blocks=seen.pool_blocks,
+        free_blocks=seen.free_blocks,
+        cached_blocks=min(seen.free_blocks, _cached(seen, pause)),
+        orphaned=max(0, referenced - sum(owners.values())),
+        owners=owners,
+        requests=requests,
+        oldest_seconds=oldest,
+    )
+
+
+def _cached(seen: Snapshot, pause: Callable[[], None]) -> int:
+    """Count blocks that nobody refers to and that can still be hit."""
+    cached = 0
+    for pool in seen.pools:
+        for start in range(0, pool.num_gpu_blocks, CHUNK_BLOCKS):
+            chunk = pool.blocks[start : start + CHUNK_BLOCKS]
+            cached += sum(not b.ref_cnt and b.block_hash is not None for b in chunk)
+            pause()
+    return cached
 
 
 def _by_owner(seen: Snapshot) -> Iterator[tuple[int, Table]]:

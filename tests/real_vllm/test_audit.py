@@ -17,7 +17,7 @@ from load import Load, complete, words
 from kvcache_exporter.audit import read_audits
 from kvcache_exporter.model import Audit
 
-SMALL_POOL = ("--num-gpu-blocks-override", "224")
+SMALL_POOL = ("--num-gpu-blocks-override", "160")
 """Less than what the requests of `busy` want, so that some of them are preempted."""
 
 
@@ -34,7 +34,7 @@ class Case:
 CASES = {
     "abort": Case({"abort": 1.0}, abort_share=0.5),
     "finish": Case({"finish": 0.2}),
-    "preemption": Case({"preemption": 1.0, "most": 40}, SMALL_POOL, max_tokens=700),
+    "preemption": Case({"preemption": 1.0, "most": 20}, SMALL_POOL, max_tokens=700),
 }
 
 

@@ -3,10 +3,11 @@
 With ``KVCACHE_LEAK_CONTROL=FILE`` it reads ``{"finish": p, "abort": p, "preemption": p}`` from that
 file each second: the probability that a finished or preempted request loses its last block, and
 that an aborted one loses all of them; ``"most"`` ends it at so many blocks. Each loss takes one
-reference too many, so nobody ever gives the block back. ``FILE.truth`` gets a JSON line ``{"time", "orphaned"}`` whenever the number of lost
-blocks in no request's table has changed (one that is cached still may be hit, and is somebody's
-until that request ends). The time is taken after the change, in the engine's thread: whatever is
-sampled there later, and before the next line, must see this number.
+reference too many, so nobody ever gives the block back. ``FILE.truth`` gets a JSON line
+``{"time", "orphaned"}`` whenever the number of lost blocks in no request's table has changed (one
+that is cached still may be hit, and is somebody's until that request ends). The time is taken after
+the change, in the engine's thread: whatever is sampled there later, and before the next line, must
+see this number.
 """
 
 from __future__ import annotations
