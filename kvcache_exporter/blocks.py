@@ -1,6 +1,6 @@
 """History blocks: what is kept of the scrapes once they have left the short window.
 
-A block covers ten minutes; once it is twelve hours old, six of them are merged into an hour. Within
+A block covers ten minutes; once it is ten hours old, six of them are merged into an hour. Within
 ten minutes requests come and go often enough that the residuals of neighbouring blocks are
 uncorrelated (measured lag-1 correlation between -0.1 and 0.1), so that a block is one observation.
 """
@@ -34,7 +34,7 @@ BLOCK_COLUMNS = (
     "resident_bytes",  # at the end
 )
 SUMMED = frozenset({"scrapes", "finished_load", "hits", "queries"})
-BLOCK_ROWS, HOUR_ROWS, MERGED = 72, 60, 6
+BLOCK_ROWS, HOUR_ROWS, MERGED = 60, 48, 6
 NEARLY_FULL = 0.95
 FEW_REQUESTS = 20
 """Below this many requests in a block, the mean size of the block before counts in as well."""

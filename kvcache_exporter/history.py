@@ -43,7 +43,7 @@ class History:
     """Bounded memory of one engine.
 
     ``recent`` (the last 32 scrapes), ``hits`` and ``cuts`` outlive a restart of the engine;
-    ``blocks`` (half a day of ten-minute rows), ``hours`` (two and a half days before that),
+    ``blocks`` (ten hours of ten-minute rows), ``hours`` (the two days before that),
     ``idle`` and ``memory`` belong to the present epoch alone.
     """
 

@@ -46,7 +46,7 @@ class IdleLog:
     def __init__(self, together_seconds: float) -> None:
         self._together_seconds = together_seconds
         self.table = Table(EPISODES, 10, "d")
-        self.levels = Table(LEVELS, 24, "d")
+        self.levels = Table(LEVELS, 16, "d")
         """The floor, whenever it had changed or ten minutes had passed, and the events so far."""
         self.base = 0.0
         """1 where an empty pool reads 1; learned once it worked, for a new server shows 0."""

@@ -38,6 +38,8 @@ class Table:
             raise ValueError(f"{len(row)} values for {width} columns")
         if len(self) < self.capacity:
             self.data.extend(row)
+            if len(self) == self.capacity:
+                self.data = self.data[:]  # as it will not grow any more, without room to grow
         else:
             at = (self.total % self.capacity) * width
             self.data[at : at + width] = array(self.typecode, row)

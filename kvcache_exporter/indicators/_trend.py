@@ -3,8 +3,8 @@
 The mean of used blocks in ten minutes is, to a good approximation, a constant plus so much for each
 running request, each block of prompt and each block of output it carries (residual about half a
 percent of the pool, uncorrelated from block to block). Orphaned blocks come on top from some moment
-on: at once (a step) or steadily (a ramp). The best moment is looked for over up to three days, so
-the whole healthy past serves as baseline; load and request sizes explain themselves.
+on: at once (a step) or steadily (a ramp). The best moment is looked for over two and a half days,
+so that the healthy past serves as baseline; load and request sizes explain themselves.
 """
 
 from __future__ import annotations
