@@ -196,7 +196,6 @@ class _Simulation:
             self.rows.append(self.row())
 
     def sleep(self, asleep: bool) -> None:
-        """Falling asleep aborts everything."""
         if asleep and not self.asleep:
             for i in list(self.pool.running):
                 self.pool.stop(i)
