@@ -134,7 +134,9 @@ class Follower:
         return self._judges
 
     def restore(self, judges: Mapping[str, Judge], now: float) -> None:
-        """Take over judges from a checkpoint."""
+        """Take over judges from a checkpoint; they go on under this target's settings."""
+        for judge in judges.values():
+            judge.settings = judge.history.settings = self._engine_settings()
         self._judges.update(judges)
         self._seen.update(dict.fromkeys(judges, now))
 

@@ -16,6 +16,7 @@ from kvcache_exporter.follow import Follower
 from kvcache_exporter.gpu_view import GpuView
 from kvcache_exporter.gpu_watch import GpuMemory, GpuState
 from kvcache_exporter.indicators.outside_pool import outside_pool_bytes
+from kvcache_exporter.judge import Judge
 from kvcache_exporter.merge import Assignment, assign
 from kvcache_exporter.model import (
     Audit,
@@ -74,8 +75,18 @@ class World:
 class Pipeline:
     """Holds what has to survive from cycle to cycle: a follower for each target."""
 
-    def __init__(self, config: Config, finders: list[Finder], world: World) -> None:
+    def __init__(
+        self,
+        config: Config,
+        finders: list[Finder],
+        world: World,
+        remembered: dict[str, dict[str, Judge]] | None = None,
+    ) -> None:
+        """*remembered* are judges of an earlier run, by target and engine."""
         self.config = config
+        self.notes: tuple[Problem, ...] = ()
+        """Problems of whoever runs the pipeline, to be shown with its own."""
+        self._remembered = remembered or {}
         self.followers: dict[str, Follower] = {}
         self._finders = finders
         self._before: tuple[Target, ...] = ()
@@ -115,10 +126,16 @@ class Pipeline:
         self.followers = {
             target.name: known
             if (known := self.followers.get(target.name)) and known.target == target
-            else Follower(target, self.config.judge)
+            else self._new_follower(target)
             for target in targets
         }
         return list(self.followers.values())
+
+    def _new_follower(self, target: Target) -> Follower:
+        follower = Follower(target, self.config.judge)
+        if judges := self._remembered.pop(target.name, None):
+            follower.restore(judges, self._world.clock())
+        return follower
 
     def _spread(self, targets: int) -> float:
         """Seconds over which a cycle spreads its scrapes; the first cycle waits for nobody."""
@@ -196,7 +213,12 @@ class Pipeline:
             engines=tuple(engines[: self.config.max_engines]),
             gpu_sources=gpus.sources,
             gpus=gpus.view.gpus,
-            problems=(*found.problems, *gpus.problems, *self._too_many(len(engines))),
+            problems=(
+                *found.problems,
+                *gpus.problems,
+                *self.notes,
+                *self._too_many(len(engines)),
+            ),
             gpu_outside_pool_bytes=outside_pool_bytes(one.judgement for one in engines),
             gpu_unowned_bytes=gpus.unowned_bytes,
             config_reload_ok=reload_ok,
