@@ -12,10 +12,10 @@ from kvcache_exporter.engines import vllm
 from kvcache_exporter.gpu_watch import HostGpus
 from kvcache_exporter.gpus import open_sources
 from kvcache_exporter.model import Problem, Scrape, Target
-from kvcache_exporter.pipeline import World
 from kvcache_exporter.samples import Parser
 from kvcache_exporter.scrape import Client, FilteredRoute
 from kvcache_exporter.scrape.reasons import answered
+from kvcache_exporter.world import World
 
 
 class Outside:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
 from zlib import crc32
 
-from kvcache_exporter.audited import audit_targets, fetched
 from kvcache_exporter.config import Config, shard_of
 from kvcache_exporter.discovery import Finder, Found, find_all
 from kvcache_exporter.follow import Follower
@@ -19,7 +16,6 @@ from kvcache_exporter.indicators.outside_pool import outside_pool_bytes
 from kvcache_exporter.judge import Judge
 from kvcache_exporter.merge import Assignment, assign
 from kvcache_exporter.model import (
-    Audit,
     EngineStatus,
     Problem,
     Scrape,
@@ -28,14 +24,13 @@ from kvcache_exporter.model import (
     TargetReading,
     TargetStatus,
 )
+from kvcache_exporter.world import World
 
 log = logging.getLogger(__name__)
 
 SPREAD_SECONDS_PER_TARGET = 0.005
 """Ten targets are asked within 50 ms, a thousand over 5 s: load is spread, few wait for it."""
 
-Fetch = Callable[[Target], Awaitable[Scrape]]
-FetchVersion = Callable[[Target], Awaitable[str | None]]
 Looked = tuple[Follower, Scrape, TargetReading]
 
 INTERNAL_ERROR = Problem(
@@ -43,33 +38,6 @@ INTERNAL_ERROR = Problem(
     "the exporter itself failed here, the others go on; its log has the traceback: report it with "
     "a recording (kvcache-exporter record)",
 )
-
-
-class GpuWatch(Protocol):
-    """Reads the GPUs of this host without ever holding up the loop for long."""
-
-    async def read(self, targets: Sequence[Target], now: float) -> GpuState:
-        """Read every source, and which engine's processes sit on which GPU."""
-
-
-@dataclass(slots=True)
-class World:
-    """Everything outside: replays and tests hand in their own."""
-
-    fetch: Fetch
-    fetch_version: FetchVersion
-    gpus: GpuWatch
-    clock: Callable[[], float]
-    fetch_audit: Fetch | None = None
-    """Asks an audit that listens on TCP; None = there are none."""
-
-    async def fetch_audits(self, target: Target, engines: Sequence[str]) -> tuple[Audit, ...]:
-        """Ask the audits of a target's engines at once, where it has an address for them."""
-        if self.fetch_audit is None or target.audit_url is None:
-            return ()
-        asked = audit_targets(target, engines)
-        answers = await asyncio.gather(*(self.fetch_audit(one) for one in asked.values()))
-        return tuple(map(fetched, asked, answers))
 
 
 class Pipeline:

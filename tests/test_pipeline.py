@@ -21,8 +21,9 @@ from kvcache_exporter.follow import FORGET_SECONDS, MAX_ENGINES, Follower
 from kvcache_exporter.gpu_watch import GpuState
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Problem, Scrape, Snapshot, State, Target
-from kvcache_exporter.pipeline import Pipeline, World
+from kvcache_exporter.pipeline import Pipeline
 from kvcache_exporter.serve import _next_tick, pages
+from kvcache_exporter.world import World
 
 PAGES = Path(__file__).parent / "data" / "pages"
 BUSY = page("0.32.0", EngineState(used_blocks=7, running=2))

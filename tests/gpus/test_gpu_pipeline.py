@@ -13,7 +13,8 @@ from kvcache_exporter.gpu_watch import HostGpus
 from kvcache_exporter.gpus.dcgm import DcgmSource
 from kvcache_exporter.gpus.nvml import NvmlSource
 from kvcache_exporter.model import Problem, Scrape, Target
-from kvcache_exporter.pipeline import Pipeline, World
+from kvcache_exporter.pipeline import Pipeline
+from kvcache_exporter.world import World
 
 DATA = Path(__file__).parents[1] / "data"
 PAGE = (DATA / "pages" / "vllm-0.32.0-cpu-dp2-busy.prom").read_bytes()
