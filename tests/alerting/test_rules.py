@@ -152,3 +152,29 @@ def test_the_list_of_alerts_in_the_documentation_is_complete(request):
         path.write_text(f"{before}--list -->\n{made}<!-- end -->{after}")
         listed = made
     assert listed == made
+
+
+@ALERTS
+def test_the_dashboard_link_of_an_alert_names_a_dashboard_and_variables_that_exist(rule):
+    path = rule.text["annotations"]["dashboard_url"].removeprefix(GRAFANA)
+    boards = [json.loads(file.read_text()) for file in (ROOT / "grafana/dashboards").glob("*.json")]
+    variables = {one["uid"]: {v["name"] for v in one["templating"]["list"]} for one in boards}
+    uid = re.match(r"/d/([\w-]+)", path)
+    if rule.page == "vllm-only":
+        assert path == "/explore", "there is no dashboard over vLLM's own series"
+    else:
+        assert uid
+        assert set(re.findall(r"[?&]var-(\w+)=", path)) <= variables[uid[1]]
+
+
+GRAFANA = rule_builder().thresholds()["grafana_url"]
+
+
+def test_prometheus_accepts_the_configuration_in_the_documentation(tmp_path):
+    text = (ROOT / "docs/alerting.md").read_text()
+    block = re.search(r"```yaml\n(# prometheus\.yml\n.*?)```", text, re.DOTALL)
+    assert block
+    file = tmp_path / "prometheus.yml"
+    file.write_text(block[1].replace("/etc/prometheus/kvcache", str(ALERTING)))
+    said = call("promtool", "check", "config", file)
+    assert said.count("rules found") == len(list((ALERTING / "rules").glob("*.yml")))
