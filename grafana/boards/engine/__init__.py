@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana.boards.engine import beside, blocks, load, tiles, verdict
+from grafana.boards.engine import beside, blocks, inside, load, tiles, verdict
 from grafana.frame import dashboard
 from grafana.looks import Json
 from grafana.variables import GPUS_OF_ENGINE, ONE_ENGINE
@@ -10,7 +10,7 @@ from grafana.variables import GPUS_OF_ENGINE, ONE_ENGINE
 
 def board(thresholds: Json) -> Json:
     """One engine, from the verdict down to the evidence."""
-    sections = (tiles, verdict, blocks, load, beside)
+    sections = (tiles, verdict, blocks, inside, load, beside)
     return dashboard(
         "kvcache-engine",
         "KV cache / Engine",
