@@ -62,6 +62,29 @@ def of_engine(audits: Iterable[Audit], engine: str, engines: int) -> Audit | Non
     return max(mine, key=lambda one: one.supported, default=None)
 
 
+def gone_blocks(audit: Audit) -> int | None:
+    """Return the blocks that nobody alive owns at this moment; some may be on their way back."""
+    orphaned = audit.orphaned_blocks
+    return None if orphaned is None else orphaned + dict(audit.owners).get("ghost", 0)
+
+
+def lost_blocks(audit: Audit) -> int | None:
+    """Return those of them that will not come back; None while that cannot be told."""
+    orphaned = audit.settled_orphaned_blocks
+    return None if orphaned is None else orphaned + (audit.settled_ghost_blocks or 0)
+
+
+def nothing_lost(audit: Audit | None) -> bool:
+    """Whether every block in use belongs to a request that is alive, and has for long enough.
+
+    Blocks of finished requests may wait for a transfer that never comes, so these prove nothing.
+    """
+    if audit is None or not audit.supported:
+        return False
+    held = dict(audit.owners).get("finished_delayed", 0)
+    return lost_blocks(audit) == 0 and gone_blocks(audit) == 0 and not held
+
+
 def blocks_by_owner(audit: Audit) -> tuple[tuple[str, int], ...]:
     """Return owners in the order in which they stack up to the pool; () while nothing is known."""
     free, orphaned = audit.free_blocks, audit.orphaned_blocks

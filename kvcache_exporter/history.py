@@ -12,7 +12,7 @@ from kvcache_exporter.growth import MemoryLog
 from kvcache_exporter.idle import IdleLog
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.marks import is_full, marks
-from kvcache_exporter.model import EngineReading, Observation, Problem
+from kvcache_exporter.model import Audit, EngineReading, Observation, Problem
 from kvcache_exporter.table import NAN, Table
 
 RECENT = ("time", "used", "running", "waiting", "prompt_tokens", "generation_tokens",
@@ -59,6 +59,8 @@ class History:
         self.known: EngineReading | None = None
         """The newest reading there ever was."""
         self.problems: tuple[Problem, ...] = ()
+        self.audit: Audit | None = None
+        """What the audit inside the engine counted last; None while it is silent."""
         self.recent = Table(RECENT, 32, "d")
         self.hits = Table(HITS, 298)
         self.cuts = Table(CUTS, 16, "d")
@@ -86,6 +88,7 @@ class History:
             self.origin = self.epoch_start = observation.time
         self.time = observation.time
         self.problems = observation.problems
+        self.audit = observation.audit
         reading, known = observation.reading, self.known
         self.reading = reading
         if reading is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvcache_exporter.audited import lost_blocks
 from kvcache_exporter.history import History
 from kvcache_exporter.indicators import all_indicators
 from kvcache_exporter.judge_settings import JudgeSettings
@@ -52,7 +53,8 @@ class Judge:
         if reading is None:
             return None
         told = idle.is_idle and (self.leak.active or idle.clean_time != history.time)
-        return history.epoch, told, reading.sleeping, history.problems
+        lost = history.audit is not None and bool(lost_blocks(history.audit))
+        return history.epoch, told, reading.sleeping, history.problems, lost
 
     def _judge(self) -> Judgement:
         history, settings = self.history, self.settings

@@ -1,9 +1,10 @@
 """What is remembered of a leak from one moment to the next: established, latched, revoked.
 
-A leak is established when it is proven at idle, or when a break stands at two blocks in a row. It
-stays until it is disproved (an idle reading of an empty pool, a restart, less in use than was said
-to be lost) or until nothing has supported it for the latch time. An engine that leaked before it
-restarted needs a break to stand once only.
+A leak is established when it is proven, by a count inside the engine or at idle, or when a break
+stands at two blocks in a row; where the engine is counted inside, nothing else establishes one. It
+stays until it is disproved (nothing lost by count, an idle reading of an empty pool, a restart,
+less in use than was said to be lost) or until nothing has supported it for the latch time. An
+engine that leaked before it restarted needs a break to stand once only.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from kvcache_exporter.audited import nothing_lost
 from kvcache_exporter.history import History
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State
@@ -73,6 +75,12 @@ def _establish(
 ) -> Leak:
     floor, slope = indications.get("idle_floor"), indications.get("slope")
     since = leak.since if leak.active else history.time
+    counted = indications.get("audit")
+    if counted is not None and counted.low:
+        return replace(leak, since=since, supported=history.time, blocks=counted.low, proven=True,
+                       because=counted.because)  # fmt: skip
+    if nothing_lost(history.audit):
+        return replace(leak, proven=False) if leak.proven else leak
     if floor is not None and floor.low:
         return replace(leak, since=since, supported=history.time, blocks=floor.low, proven=True,
                        because=floor.because)  # fmt: skip
@@ -95,6 +103,8 @@ def _establish(
 def _is_over(leak: Leak, history: History, settings: JudgeSettings) -> bool:
     if history.idle.clean_time >= leak.since:
         return True
+    if nothing_lost(history.audit) and history.time - leak.supported > settings.proof_seconds:
+        return True  # not at once: a lost block that is cached may be lent to a request for a while
     if history.time - leak.supported > settings.latch_seconds:
         return True
     headroom = history.blocks.last("headroom")

@@ -23,7 +23,7 @@ from kvcache_exporter.table import Table
 VALUES: dict[str, type[Any]] = {"reading": EngineReading, "leak": Leak}
 """Frozen values, by the name they are written under."""
 SKIPPED: dict[str, dict[str, Any]] = {
-    "history": {"settings": None, "memo": {}, "problems": (), "reading": None},
+    "history": {"settings": None, "memo": {}, "problems": (), "reading": None, "audit": None},
     "memory": {"latest": ()},
     "reading": {"problems": ()},
 }

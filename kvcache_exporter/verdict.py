@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
+from kvcache_exporter.audited import nothing_lost
 from kvcache_exporter.history import History
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.leak import Leak
@@ -36,9 +37,13 @@ def decide(
         votes[State.LEAK] = [leak.because]
     else:
         votes.pop(State.LEAK, None)
+        if nothing_lost(history.audit):
+            votes.pop(State.LEAK_SUSPECT, None)
     state = _state(votes, history)
     numbers = _numbers(indications)
-    if leak.active and not _has_recent_floor(history, settings):
+    if leak.active and not (
+        any(i.exact for i in indications) or _has_recent_floor(history, settings)
+    ):
         numbers["orphaned_blocks"] = round(leak.blocks)
     return Judgement(
         state=state,
@@ -63,14 +68,14 @@ def _state(votes: Mapping[State, object], history: History) -> State:
     for state in State:
         if state in votes:
             return state
-    clean = not math.isinf(history.idle.clean_time)
+    clean = not math.isinf(history.idle.clean_time) or nothing_lost(history.audit)
     return State.OK if clean or history.blocks.total or history.hours.total else State.UNKNOWN
 
 
 def _numbers(indications: Sequence[Indication]) -> dict[str, object]:
-    """What indications hand to the judgement; of several for one field the last one holds."""
+    """What indications hand to the judgement; of several for one field the last exact one holds."""
     numbers: dict[str, object] = {}
-    for indication in indications:
+    for indication in sorted(indications, key=lambda one: one.exact):
         for name, value in indication.details.items():
             if name in NUMBERS:
                 numbers[name] = value
@@ -87,7 +92,7 @@ def _confidence(
         return 0.0
     if state is State.OK:
         blocks = history.blocks.total
-        seen = history.time - history.idle.clean_time < 3600.0
+        seen = history.time - history.idle.clean_time < 3600.0 or nothing_lost(history.audit)
         return 1.0 if seen else min(MOST_CONFIDENT, blocks / (blocks + 4.0))
     if state is State.LEAK_SUSPECT:
         return 0.5

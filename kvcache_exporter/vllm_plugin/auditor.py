@@ -113,9 +113,7 @@ class Auditor:
         if not still():
             return
         self._copy_seconds = time.perf_counter() - start
-        self._due = self._clock() + max(
-            SAMPLE_SECONDS, self._copy_seconds / COST_SHARE, self._count_seconds / COUNT_SHARE
-        )
+        self._due = self._clock() + sample_interval(self._copy_seconds, self._count_seconds)
         with suppress(queue.Full):  # the last one is still being counted: this one is left out
             self._work.put_nowait((seen, self._events))
             self._events = Counter()
@@ -155,6 +153,11 @@ class Auditor:
             return not self._scheduler.has_requests()
         except Exception:
             return False
+
+
+def sample_interval(copy_seconds: float, count_seconds: float) -> float:
+    """Return seconds until the next sample, for what the last one took."""
+    return max(SAMPLE_SECONDS, copy_seconds / COST_SHARE, count_seconds / COUNT_SHARE)
 
 
 def engine_rank(scheduler: Any) -> int:
