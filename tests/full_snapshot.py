@@ -118,5 +118,6 @@ def snapshot(**given: Any) -> Snapshot:
         "gpus": (GPU,),
         "gpu_outside_pool_bytes": ((UUID, 1024.0),),
         "gpu_unowned_bytes": ((UUID, 2048.0),),
+        "problems": (Problem("file_sd", "?"),),
     }
     return Snapshot(**{**known, **given})

@@ -42,5 +42,12 @@ METRICS: tuple[Metric[Snapshot], ...] = (
         "0 after a reload was refused; the old configuration stays in force.",
         lambda s: float(s.config_reload_ok),
     ),
+    Metric(
+        "kvcache_exporter_problem",
+        "1 for each kind of thing wrong that is no target's own, such as a list of targets that "
+        "cannot be had (file_sd, http_sd, kubernetes): the last good one stays in force.",
+        lambda s: [((("problem", code),), 1.0) for code in sorted({p.code for p in s.problems})],
+        ("problem",),
+    ),
     metric("kvcache_exporter_targets", "Targets known to the exporter.", lambda s: len(s.targets)),
 )

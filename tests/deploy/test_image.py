@@ -8,9 +8,15 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import kube_server
 import pytest
+import yaml
 from exporter_process import free_port
+from kube_server import Cluster, pod
+from manifests import build, container, of_kind
 
 from kvcache_exporter import __version__
 from kvcache_exporter.simulate.engine import Engine, EngineConfig
@@ -49,14 +55,19 @@ def running(target: str) -> Iterator[tuple[str, str]]:
         docker("rm", "--force", name)
 
 
-def page(address: str) -> str:
-    for _ in range(600):
+def page(address: str, until: str = "") -> str:
+    """The page once it is served and holds *until*, or its last state after a minute."""
+    text = ""
+    for _ in range(300):
         try:
             with urllib.request.urlopen(address, timeout=5) as answer:
-                return answer.read().decode()
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError(f"no answer from {address}")
+                text = answer.read().decode()
+            if until in text:
+                break
+        except OSError:  # not up yet
+            pass
+        time.sleep(0.2)
+    return text
 
 
 def test_it_judges_an_engine_outside_of_the_container(running, target):
@@ -64,6 +75,26 @@ def test_it_judges_an_engine_outside_of_the_container(running, target):
     name = target.split("/")[2]
     assert f'kvcache_target_up{{target="{name}"}} 1' in text
     assert f'kvcache_pool_blocks{{target="{name}",engine="0"}} 4096' in text
+
+
+def test_it_finds_pods_with_the_arguments_and_the_configuration_of_the_daemon_set(target):
+    docs = build()
+    [text] = [doc["data"]["exporter.yml"] for doc in of_kind(docs, "ConfigMap")]
+    config = yaml.safe_load(text)
+    cluster, listen = Cluster(token=""), f"127.0.0.1:{free_port()}"
+    cluster.put(pod("here-0", ports=[("http", int(target.split(":")[2].split("/")[0]))]))
+    with TemporaryDirectory() as folder, kube_server.serve(cluster, Path(folder)) as url:
+        Path(folder).chmod(0o755)  # for user 65532
+        config |= {"listen_address": listen, "kubernetes": [{"api_server": url}]}
+        (Path(folder) / "exporter.yml").write_text(yaml.safe_dump(config))
+        mounts = [f"--volume={folder}:/etc/kvcache-exporter:ro", "--env=NODE_NAME=node-a"]
+        mounts += ["--tmpfs=/var/lib/kvcache-exporter:uid=65532"]
+        name = docker("run", "--detach", *DEPLOYED, *mounts, IMAGE, *container(docs)["args"])
+        try:
+            seen = 'namespace="prod",pod="here-0"} 1'
+            assert seen in page(f"http://{listen}/metrics", until=seen)
+        finally:
+            docker("rm", "--force", name)
 
 
 def test_it_is_not_root_and_can_write_nothing(running):

@@ -15,6 +15,7 @@ def section(_: Json) -> Json:
     duration = _targets(exporter("kvcache_target_scrape_duration_seconds"))
     silence = _targets(f"time() - {exporter('kvcache_target_last_success_timestamp_seconds')}")
     problems = _targets(exporter("kvcache_target_problem"), ", problem")
+    own = exporter("kvcache_exporter_problem")
     return frame.section(
         "Do the targets answer",
         lines(
@@ -37,8 +38,9 @@ def section(_: Json) -> Json:
         ),
         lines(
             "Targets by problem",
-            "What keeps targets from being read or judged.",
+            "What keeps targets from being found, read or judged.",
             Query(f"sum by (problem) ({problems})", "{{problem}}"),
+            Query(f"sum by (problem) ({own})", "{{problem}} (of the exporter itself)"),
             unit="none",
             size=(8, 9),
             decimals=0,
