@@ -157,6 +157,8 @@ class History:
         before_hits, before_queries = known.prefix_hit_tokens, known.prefix_query_tokens
         if hits is None or queries is None or before_hits is None or before_queries is None:
             return
+        if hits < before_hits or queries < before_queries:
+            return  # counted anew
         slot = self.time // 900
         if slot != self._slot:
             self._slot = slot
