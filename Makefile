@@ -35,8 +35,9 @@ golden: $(READY) ## Rewrite generated and golden files; review the diff
 bench-detection: $(READY) ## Compare detectors on simulated and recorded engines; writes docs/detection.md
 	$(BIN)/python -m benchmarks.detection
 
-bench-scrape: $(READY) ## Compare cost with Prometheus and vmagent; writes docs/performance.md
-	$(BIN)/python -m benchmarks.scrape
+bench-scrape: $(READY) system ## Compare cost with Prometheus and vmagent; writes docs/performance.md (18 min)
+	benchmarks/scrape/install-peers
+	$(BIN)/python -m benchmarks.scrape --fleets docs
 
 blind-spot: $(READY) ## Draw the README's picture from a recording of a real H200
 	$(BIN)/python -m benchmarks.blind_spot

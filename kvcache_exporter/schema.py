@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
+from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
@@ -132,7 +133,7 @@ def _fields(
     cls: type[Any], data: Mapping[Any, Any], path: str, found: list[str]
 ) -> tuple[dict[str, Any], set[str]]:
     """Convert the known keys of *data*; return the sound values and the names of the others."""
-    hints, values, wrong = get_type_hints(cls), {}, set()
+    hints, values, wrong = _hints(cls), {}, set()
     for one in fields(cls):
         if one.name not in data or (data[one.name] is None and _has_default(one)):
             continue
@@ -142,6 +143,12 @@ def _fields(
             wrong.add(one.name)
             del values[one.name]
     return values, wrong
+
+
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """Return the types of *cls*; working them out takes longer than reading a target."""
+    return get_type_hints(cls)
 
 
 def _value(hint: Any, data: Any, path: str, found: list[str]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ async def serve(config: Config, load: Load, report: Report) -> None:
     the web configuration is no good.
     """
     gc.set_threshold(*GC_THRESHOLDS)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection to each target is kept
     loop = asyncio.get_running_loop()
     flags = _Flags(asyncio.Event(), asyncio.Event())
     for number in (signal.SIGTERM, signal.SIGINT):
