@@ -6,7 +6,7 @@ The same code serves the running exporter, ``explain``, replays and tests; it do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kvcache_exporter.audited import mute, of_engine
@@ -106,6 +106,7 @@ class Follower:
         if assignment.problem is not None:
             problems[assignment.problem] = None
         problems |= dict.fromkeys(mute(audits))
+        problems |= dict.fromkeys(p for one in engines for p in _judged_problems(one))
         status = TargetStatus(
             target=self.target,
             up=bool(reading.engines),
@@ -192,6 +193,13 @@ class Follower:
             hold_seconds=self._judges[engine].history.hold_seconds,
             audit=audit,
         )
+
+
+def _judged_problems(status: EngineStatus) -> Iterator[Problem]:
+    """Yield what the judge finds wrong with a target rather than with its cache."""
+    for one in status.judgement.indications:
+        if one.alarming and one.problem is not None:
+            yield Problem(one.problem, one.because)
 
 
 def _point(observation: Observation, judgement: Judgement) -> Point:

@@ -318,6 +318,8 @@ class Indication:
     """The state this speaks for while it alarms."""
     finding: str | None = None
     """The finding this stands for while it alarms."""
+    problem: str | None = None
+    """The code under which it counts as a problem of the target while it alarms."""
     exact: bool = False
     """Counted, not inferred: its numbers hold against those of all others."""
 

@@ -145,10 +145,8 @@ def _fields(
     return values, wrong
 
 
-@cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    """Return the types of *cls*; working them out takes longer than reading a target."""
-    return get_type_hints(cls)
+_hints: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
+"""The types of a dataclass; working them out takes longer than reading a target."""
 
 
 def _value(hint: Any, data: Any, path: str, found: list[str]) -> Any:

@@ -51,6 +51,7 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
         alarming,
         _because(history, frozen, reading.running, reading.waiting or 0.0),
         state=State.STALE,
+        problem="gauges_frozen",
     )
 
 

@@ -35,6 +35,7 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
         if falls
         else "no counter ever fell back to another process",
         state=State.UNTRUSTED,
+        problem="load_balanced",
     )
 
 
