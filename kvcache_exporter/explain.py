@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
+from kvcache_exporter.audited import blocks_by_owner
 from kvcache_exporter.merge import Assignment
 from kvcache_exporter.model import (
+    Audit,
     EngineReading,
     EngineStatus,
     GpuReading,
@@ -41,6 +43,7 @@ def explain(looked: Looked) -> Iterator[str]:
         yield ""
         yield f"Engine {engine.engine}"
         yield from _reading(engine.reading)
+        yield from _owners(engine.audit)
         yield from _gpus(engine, looked)
         yield from _judgement(engine, looked.scrapes)
     if looked.status.problems:
@@ -76,6 +79,21 @@ def _reading(reading: EngineReading | None) -> Iterator[str]:
     if silent:
         yield f"    the page does not say: {', '.join(silent)}"
     yield from (f"    ! {problem.text}" for problem in reading.problems)
+
+
+def _owners(audit: Audit | None) -> Iterator[str]:
+    """Yield a bar for each owner of blocks, as the audit inside the engine counted them."""
+    if audit is None:
+        return
+    yield f"  Inside the engine (process {audit.pid})"
+    if not audit.supported:
+        yield f"    nothing is counted: {audit.reason}"
+    owners = [(owner, blocks) for owner, blocks in blocks_by_owner(audit) if blocks]
+    pool = sum(blocks for _, blocks in owners)
+    for owner, blocks in owners:
+        share = blocks / pool
+        yield f"    {owner:18} {blocks:>10,}  {share:6.1%}  {'#' * round(40 * share)}"
+    yield from (f"    {count:,} orphaned after {event}" for event, count in audit.orphaned_after)
 
 
 def _gpus(engine: EngineStatus, looked: Looked) -> Iterator[str]:

@@ -34,6 +34,7 @@ from kvcache_exporter.audited import (
 )
 from kvcache_exporter.config import Config, TargetConfig
 from kvcache_exporter.discovery._pods import read_pod, targets
+from kvcache_exporter.explain import _owners
 from kvcache_exporter.gpu_watch import HostGpus
 from kvcache_exporter.model import Audit, EngineStatus, Problem, Scrape, Snapshot, Target
 from kvcache_exporter.presets import PRESETS
@@ -238,6 +239,23 @@ def test_an_audit_at_a_port_reaches_the_page() -> None:
     assert 'kvcache_audit_up{target="good:1",engine="0"} 1.0' in page
     assert 'kvcache_audit_blocks{target="good:1",engine="0",owner="orphaned"} 2' in page
     assert only(snapshot).audit is not None
+
+
+def test_explain_stacks_the_owners() -> None:
+    counted = Audit(
+        7, "0", True, pool_blocks=100, free_blocks=50, cached_blocks=20, orphaned_blocks=5,
+        owners=(("running", 45), ("ghost", 0)), orphaned_after=(("abort", 5),),
+    )  # fmt: skip
+    assert list(_owners(counted)) == [
+        "  Inside the engine (process 7)",
+        "    orphaned                    5    5.0%  ##",
+        "    running                    45   45.0%  ##################",
+        "    cached                     20   20.0%  ########",
+        "    free                       30   30.0%  ############",
+        "    5 orphaned after abort",
+    ]
+    assert "changed inside" in " ".join(_owners(silent("0", "vLLM has changed inside")))
+    assert list(_owners(None)) == []
 
 
 def test_an_audit_that_fails_harms_nothing_but_itself() -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from vllm_shapes import RELEASES, Block, Scheduler, Status
 
 from kvcache_exporter.vllm_plugin import auditor as auditing
+from kvcache_exporter.vllm_plugin import walk
 from kvcache_exporter.vllm_plugin.auditor import Auditor
 from kvcache_exporter.vllm_plugin.hooks import Audits
 from kvcache_exporter.vllm_plugin.server import NAME, serve
@@ -68,6 +69,35 @@ def test_blocks_of_several_groups_come_from_one_pool() -> None:
     for group in range(3):
         scheduler.give("a", Status.RUNNING, 4, group)
     assert counted(scheduler).owners["running"] == 12
+
+
+def test_counting_stops_for_breath_after_every_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In between the engine's thread gets Python's lock."""
+    monkeypatch.setattr(walk, "CHUNK_BLOCKS", 7)
+    scheduler = Scheduler("0.32.0")
+    scheduler.give("a", Status.RUNNING, 50)
+    pauses: list[None] = []
+    counts = count(snapshot(scheduler, 0.0), pause=lambda: pauses.append(None))
+
+    assert counts.owners["running"] == 50
+    assert len(pauses) == -(-50 // 7) + -(-101 // 7)
+
+
+def test_free_blocks_that_still_hold_a_prefix_are_told_apart() -> None:
+    scheduler = Scheduler("0.32.0")
+    for block in scheduler.pool.blocks[1:31]:
+        block.block_hash = "prefix"
+    for block in scheduler.pool.blocks[1:11]:
+        block.ref_cnt = 1
+    assert counted(scheduler).cached_blocks == 20
+
+
+def test_a_large_sample_makes_the_next_one_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "COST_SHARE", 0.002)
+    monkeypatch.setattr(auditing, "COUNT_SHARE", 0.01)
+    assert auditing.sample_interval(0.0001, 0.001) == auditing.SAMPLE_SECONDS
+    assert auditing.sample_interval(0.010, 0.0) == pytest.approx(5.0)
+    assert auditing.sample_interval(0.0, 0.3) == pytest.approx(30.0)
 
 
 def test_parked_blocks_are_no_orphans() -> None:
@@ -121,6 +151,7 @@ def test_owners_and_orphans_and_free_always_make_the_pool(
 def cheap_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a sample may seem dear; only one test is about that."""
     monkeypatch.setattr(auditing, "COST_SHARE", 1e9)
+    monkeypatch.setattr(auditing, "COUNT_SHARE", 1e9)
 
 
 class Clock:
@@ -186,6 +217,24 @@ def test_samples_are_limited_by_time_and_by_their_own_cost() -> None:
     time.sleep(0.05)
 
     assert auditor.report()["samples"] == 1
+
+
+def test_an_idle_engine_that_got_busy_meanwhile_is_not_sampled() -> None:
+    """Only the engine's own thread may look while it works: what it copies must stand still."""
+    scheduler, clock = Scheduler("0.32.0"), Clock()
+    answers = iter([False, True])
+    scheduler.has_requests = lambda: next(answers)  # type: ignore[method-assign]
+    assert Auditor(scheduler, clock).report()["samples"] == 0
+
+
+def test_blocks_of_a_ghost_settle_too() -> None:
+    scheduler, clock = Scheduler("0.32.0"), Clock()
+    scheduler.give("a", None, 4)
+    auditor = Auditor(scheduler, clock)
+    for _ in range(4):
+        told = step(auditor, clock)
+
+    assert (told["settled_ghost_blocks"], told["settled_orphaned_blocks"]) == (4, 0)
 
 
 def test_an_idle_engine_is_sampled_when_somebody_asks() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
-from conftest import Server, start, stop
+from conftest import Server, free_port, start, stop
 from load import Load, complete, words
 
 from kvcache_exporter.audit import read_audits
@@ -118,6 +122,44 @@ def test_a_busy_engines_orphans_are_counted_to_the_block(started: Any, kind: str
 
 
 EVENT_OF = {"abort": "abort", "finish": "request", "preemption": "preemption"}
+
+
+def test_a_leak_of_an_engine_that_is_never_idle_is_called_within_a_minute(
+    started: Any, tmp_path: Path
+) -> None:
+    server, port = started(), free_port()
+    threads = busy(server, Case({}))
+    command = [sys.executable, "-m", "kvcache_exporter", "run", "--vllm-url", server.url]
+    command += ["--listen-address", f"127.0.0.1:{port}", "--interval", "1"]
+    with (tmp_path / "log").open("w") as log, subprocess.Popen(command, stderr=log) as exporter:
+        try:
+            wait_for(port, r"kvcache_audit_settled_orphaned_blocks\{.*\} 0")
+            server.leak(abort=1.0)
+            threads += busy(server, CASES["abort"])
+            lost = wait_for(port, r"kvcache_audit_blocks\{.*orphaned.*\} [1-9]")
+            called = wait_for(port, r"kvcache_leak_active\{.*\} 1")
+            assert re.search(r"kvcache_requests\{.*running.*\} [1-9]", page(port)), "never idle"
+        finally:
+            exporter.terminate()
+            for one in threads:
+                one.join()
+    assert called - lost < 60
+
+
+def page(port: int) -> str:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def wait_for(port: int, pattern: str) -> float:
+    """When the exporter's page showed it."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        with suppress(OSError):
+            if re.search(f"^{pattern}", page(port), re.MULTILINE):
+                return time.monotonic()
+        time.sleep(0.3)
+    raise AssertionError(f"the page never showed {pattern}")
 
 
 def test_a_healthy_busy_engine_has_no_orphans(started: Any) -> None:
