@@ -177,7 +177,12 @@ def _cut_reasons(known: EngineReading, reading: EngineReading) -> tuple[bool, bo
         if old is not None and new is not None and new < old:
             fell = True
     restart = _differ(known.process_start_time_seconds, reading.process_start_time_seconds)
-    return (restart, fell, _differ(known.pool_blocks, reading.pool_blocks))
+    return (restart, fell, _resized(known.pool_blocks, reading.pool_blocks))
+
+
+def _resized(before: int | None, after: int | None) -> bool:
+    """Whether the pool changed; until a ratio has told, its size may be off by the null block."""
+    return before is not None and after is not None and abs(before - after) > 1
 
 
 def _worked(known: EngineReading | None, reading: EngineReading) -> bool:
