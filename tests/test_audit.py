@@ -22,6 +22,7 @@ from kube_server import pod
 from test_pipeline import BUSY, Exporter, Fleet
 from vllm_shapes import Scheduler, Status
 
+from benchmarks.audit.measure import HEADER, POOLS, measure, table
 from kvcache_exporter import audit
 from kvcache_exporter.audited import (
     audit_targets,
@@ -39,12 +40,12 @@ from kvcache_exporter.gpu_watch import HostGpus
 from kvcache_exporter.model import Audit, EngineStatus, Problem, Scrape, Snapshot, Target
 from kvcache_exporter.presets import PRESETS
 from kvcache_exporter.serve import pages
-from kvcache_exporter.vllm_plugin.auditor import Auditor
+from kvcache_exporter.vllm_plugin.auditor import COST_SHARE, Auditor
 
 ENGINE = """
 import os, socket, sys, time
 sys.path.insert(0, sys.argv[1])
-from kvcache_exporter.vllm_plugin.auditor import Auditor
+from kvcache_exporter.vllm_plugin.auditor import COST_SHARE, Auditor
 from kvcache_exporter.vllm_plugin.server import serve
 from vllm_shapes import Scheduler, Status
 api = socket.create_server(("127.0.0.1", 0))
@@ -265,3 +266,19 @@ def test_an_audit_that_fails_harms_nothing_but_itself() -> None:
     assert 'kvcache_audit_up{target="good:1",engine="0"} 0.0' in page
     assert 'kvcache_used_blocks{target="good:1",engine="0"} 7' in page
     assert {p.code for p in snapshot.targets[0].problems} == {"audit"}
+
+
+def test_the_documented_costs_are_those_of_the_benchmark() -> None:
+    """Another machine gives other numbers: the rows and columns are held, not the values."""
+    document = (Path(__file__).parents[1] / "docs" / "audit.md").read_text(encoding="utf-8")
+    part = document.partition("benchmarks.audit -->\n\n")[2].partition("<!-- end -->")[0]
+    head, _, *rows = (line.strip("| ").split(" | ") for line in part.strip().splitlines())
+
+    assert tuple(head) == HEADER
+    assert [row[0] for row in rows] == [f"{blocks:,}" for blocks in POOLS]
+    assert all(float(row[4].rstrip("%")) / 100 <= COST_SHARE + 1e-5 for row in rows)
+
+
+def test_the_benchmark_measures_what_it_prints() -> None:
+    printed = table([measure(blocks, rounds=1, steps=10) for blocks in (0, 5_000)])
+    assert [len(line.split(" | ")) for line in printed.splitlines()] == [len(HEADER)] * 4

@@ -227,6 +227,16 @@ def test_an_idle_engine_that_got_busy_meanwhile_is_not_sampled() -> None:
     assert Auditor(scheduler, clock).report()["samples"] == 0
 
 
+def test_samples_far_apart_settle_only_what_two_of_them_show() -> None:
+    scheduler, clock = Scheduler("0.32.0"), Clock()
+    scheduler.give("a", Status.RUNNING, 1)
+    auditor = Auditor(scheduler, clock)
+    step(auditor, clock, 50.0)
+    scheduler.pool.take(3)
+    assert step(auditor, clock, 50.0)["settled_orphaned_blocks"] == 0
+    assert step(auditor, clock, 50.0)["settled_orphaned_blocks"] == 3
+
+
 def test_blocks_of_a_ghost_settle_too() -> None:
     scheduler, clock = Scheduler("0.32.0"), Clock()
     scheduler.give("a", None, 4)

@@ -141,12 +141,11 @@ class Auditor:
             self._after[kinds[0] if len(kinds) == 1 else "several"] += orphaned - before
 
     def _settled(self, samples: deque[tuple[float, int]]) -> int | None:
-        """Smallest number in the time to settle; None while that is not over."""
+        """Smallest number in the time to settle, its first moment included; None = too early."""
         wait = CONNECTOR_SETTLE_SECONDS if self._connector else SETTLE_SECONDS
         seen = tuple(samples)  # the counting thread may add to it meanwhile
-        if not seen or seen[-1][0] - seen[0][0] < wait:
-            return None
-        return min(blocks for time, blocks in seen if time >= seen[-1][0] - wait)
+        before = [place for place, (time, _) in enumerate(seen) if time <= seen[-1][0] - wait]
+        return min(blocks for _, blocks in seen[before[-1] :]) if before else None
 
     def _is_idle(self) -> bool:
         try:

@@ -22,8 +22,8 @@ FINISHED, GHOST, PARKED = "finished_delayed", "ghost", "parked"
 OWNERS = (RUNNING, REMOTE, STREAMING, WAITING, FINISHED, GHOST, PARKED)
 """A block that several share is counted for the first of them."""
 
-CHUNK_BLOCKS = 2048
-"""Counted in one go, about 0.2 ms: so long may the engine's thread wait for Python's lock."""
+CHUNK_BLOCKS = 1024
+"""Counted in one go, some tenths of a ms: the engine waits so long for Python's lock at most."""
 
 _BY_STATUS = {
     "RUNNING": RUNNING,
