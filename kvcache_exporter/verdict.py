@@ -49,7 +49,7 @@ def decide(
         state=state,
         since=previous.since if previous and previous.state is state else history.time,
         confidence=_confidence(state, leak, indications, history),
-        because=tuple(votes.get(state, ())),
+        because=_because(state, votes, leak),
         leak_active=leak.active,
         indications=tuple(indications),
         findings=_findings(indications, leak, previous, history, settings),
@@ -60,6 +60,12 @@ def decide(
 def _has_recent_floor(history: History, settings: JudgeSettings) -> bool:
     newest = history.idle.last()
     return newest is not None and history.time - newest.end <= settings.floor_seconds
+
+
+def _because(state: State, votes: Mapping[State, Sequence[str]], leak: Leak) -> tuple[str, ...]:
+    """Reasons of the state; a leak that another state covers is said all the same."""
+    covered = leak.active and state is not State.LEAK
+    return (*votes.get(state, ()), *([f"also a leak: {leak.because}"] if covered else ()))
 
 
 def _state(votes: Mapping[State, object], history: History) -> State:

@@ -33,6 +33,7 @@ class _Open:
     end: float
     state: State
     because: tuple[str, ...]
+    leak_active: bool
 
 
 @dataclass(slots=True)
@@ -129,10 +130,11 @@ def _extend(segments: list[_Open], time: float, judgement: Judgement) -> None:
     if segments:
         last = segments[-1]
         last.end = time
-        if last.state is judgement.state:
+        if (last.state, last.leak_active) == (judgement.state, judgement.leak_active):
             last.because = judgement.because
             return
-    segments.append(_Open(time, time, judgement.state, judgement.because))
+    now = judgement
+    segments.append(_Open(time, time, now.state, now.because, now.leak_active))
 
 
 def _collect(one: _Engine, judgement: Judgement) -> None:
@@ -155,7 +157,9 @@ def _finish(one: _Engine) -> EngineReport:
     return EngineReport(
         target=one.target,
         engine=one.engine,
-        timeline=tuple(Segment(s.start, s.end, s.state, s.because) for s in one.segments),
+        timeline=tuple(
+            Segment(s.start, s.end, s.state, s.because, s.leak_active) for s in one.segments
+        ),
         findings=tuple(findings),
         judgement=judgement,
         reading=one.reading,

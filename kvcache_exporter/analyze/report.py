@@ -32,6 +32,8 @@ class Segment:
     end: float
     state: State
     because: tuple[str, ...]
+    leak_active: bool = False
+    """A leak is established, whichever state covers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,13 @@ def _engine(one: EngineReport) -> dict[str, Any]:
         "engine": one.engine,
         "model_name": one.reading.model_name if one.reading else None,
         "timeline": [
-            {"start": s.start, "end": s.end, "state": str(s.state), "because": list(s.because)}
+            {
+                "start": s.start,
+                "end": s.end,
+                "state": str(s.state),
+                "because": list(s.because),
+                "leak_active": s.leak_active,
+            }
             for s in one.timeline
         ],
         "findings": [
