@@ -35,6 +35,8 @@ from kvcache_exporter.audited import (
 )
 from kvcache_exporter.config import Config, TargetConfig
 from kvcache_exporter.discovery._pods import read_pod, targets
+from kvcache_exporter.doctor import Level
+from kvcache_exporter.doctor.audit import _answer
 from kvcache_exporter.explain import _owners
 from kvcache_exporter.gpu_watch import HostGpus
 from kvcache_exporter.model import Audit, EngineStatus, Problem, Scrape, Snapshot, Target
@@ -259,6 +261,20 @@ def test_explain_stacks_the_owners() -> None:
     assert list(_owners(None)) == []
 
 
+@pytest.mark.parametrize(
+    ("counted", "level"),
+    [
+        (Audit(7, "0", True, pool_blocks=9, settled_orphaned_blocks=0), Level.FINE),
+        (Audit(7, "0", True, pool_blocks=9, settled_orphaned_blocks=2), Level.PROBLEM),
+        (Audit(7, "0", True, settled_orphaned_blocks=0, settled_ghost_blocks=1), Level.PROBLEM),
+        (Audit(7, "0", True, orphaned_blocks=2), Level.UNKNOWN),
+        (silent("0", "vLLM has changed inside"), Level.WARNING),
+    ],
+)
+def test_the_doctor_says_what_is_lost(counted: Audit, level: Level) -> None:
+    assert _answer("audit", counted).level is level
+
+
 def test_an_audit_that_fails_harms_nothing_but_itself() -> None:
     snapshot, _ = audited(b"gibberish")
     page = pages(snapshot)["/metrics"].body.decode()
@@ -271,7 +287,7 @@ def test_an_audit_that_fails_harms_nothing_but_itself() -> None:
 def test_the_documented_costs_are_those_of_the_benchmark() -> None:
     """Another machine gives other numbers: the rows and columns are held, not the values."""
     document = (Path(__file__).parents[1] / "docs" / "audit.md").read_text(encoding="utf-8")
-    part = document.partition("benchmarks.audit -->\n\n")[2].partition("<!-- end -->")[0]
+    part = document.partition("benchmarks.audit -->\n\n")[2].partition("\n\n")[0]
     head, _, *rows = (line.strip("| ").split(" | ") for line in part.strip().splitlines())
 
     assert tuple(head) == HEADER
