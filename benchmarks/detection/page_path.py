@@ -1,7 +1,7 @@
 """``python -m benchmarks.detection.page_path``: thousands of healthy engine-days, no page allowed.
 
 The page path is what may wake somebody: proven orphaned blocks, and a stall. Results go to a file,
-one line a trace, so that the run can be interrupted and taken up again. Seven of eight engines
+one line a trace, and to docs/detection.md, so that the run can be interrupted and taken up again. Seven of eight engines
 are light and scraped once a minute, because only an engine that rests can be paged for, and they
 cost less to simulate. Only results of the present judge count.
 """
@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.detection import report
 from benchmarks.detection.feed import observations
 from benchmarks.detection.random_suite import PAGE_PATH_SEEDS, random_scenario
 from benchmarks.detection.runner import CACHE, PROCESSES, with_progress
@@ -30,6 +31,7 @@ from kvcache_exporter.indicators import idle_floor, stall
 from kvcache_exporter.judge import Judge
 from kvcache_exporter.model import State
 
+PAGE = Path(__file__).parents[2] / "docs" / "detection.md"
 LIGHT = 0.1
 LIGHT_DAYS = 12
 LIGHT_INTERVAL = 60.0
@@ -125,6 +127,7 @@ def main() -> None:
             file.write(json.dumps(done[-1]) + "\n")
             file.flush()
     print(tell(done))
+    report.insert(PAGE, {"page path": tell(done).replace("\n", "  \n")})
 
 
 if __name__ == "__main__":
