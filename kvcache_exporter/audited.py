@@ -13,6 +13,8 @@ from kvcache_exporter.model import Audit, Problem, Scrape, Target
 
 MAX_ENGINES = 64
 MAX_COUNT = 2**53
+MAX_AGE_SECONDS = 180.0
+"""A pool of a million blocks is sampled about once a minute; what is older comes from a hang."""
 MAX_OWNERS = 16
 _NOT_A_NAME = re.compile(r"[^a-z_]+")
 
@@ -71,7 +73,8 @@ def gone_blocks(audit: Audit) -> int | None:
 def lost_blocks(audit: Audit) -> int | None:
     """Return those of them that will not come back; None while that cannot be told."""
     orphaned = audit.settled_orphaned_blocks
-    return None if orphaned is None else orphaned + (audit.settled_ghost_blocks or 0)
+    stale = audit.age_seconds is not None and audit.age_seconds > MAX_AGE_SECONDS
+    return None if orphaned is None or stale else orphaned + (audit.settled_ghost_blocks or 0)
 
 
 def nothing_lost(audit: Audit | None) -> bool:
@@ -117,6 +120,7 @@ def _audit(told: Mapping[str, Any]) -> Audit:
         supported=supported,
         reason=None if supported else str(told.get("reason"))[:300],
         time=_number(told.get("time")),
+        age_seconds=_number(told.get("age_seconds")),
         pool_blocks=_count(told.get("pool_blocks")),
         free_blocks=_count(told.get("free_blocks")),
         cached_blocks=_count(told.get("cached_blocks")),

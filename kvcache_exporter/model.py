@@ -271,6 +271,8 @@ class Audit:
     reason: str | None = None
     """Why nothing is counted: the engine's insides are not what the audit knows."""
     time: float | None = None
+    age_seconds: float | None = None
+    """Of the newest sample, by the engine's clock; a hung engine makes no more."""
     pool_blocks: int | None = None
     free_blocks: int | None = None
     cached_blocks: int | None = None

@@ -65,6 +65,7 @@ AUDIT = Audit(
     engine="0",
     supported=True,
     time=NOW,
+    age_seconds=0.5,
     pool_blocks=999,
     free_blocks=992,
     cached_blocks=12,

@@ -110,8 +110,9 @@ def test_a_trend_is_overruled_where_every_block_has_a_living_owner() -> None:
         replace(COUNTED, owners=(("finished_delayed", 2_000),)),
         replace(COUNTED, supported=False, reason="changed inside"),
         NOT_SETTLED,
+        replace(COUNTED, age_seconds=600.0),
     ],
-    ids=["blocks wait for a transfer", "not supported", "not settled"],
+    ids=["blocks wait for a transfer", "not supported", "not settled", "old"],
 )
 def test_a_count_that_proves_nothing_overrules_nothing(audit: Audit) -> None:
     assert slow_growth(audit).leak_active

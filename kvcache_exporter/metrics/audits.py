@@ -32,6 +32,11 @@ METRICS: tuple[Metric[EngineStatus], ...] = (
         "1 if the audit inside the engine counts, 0 if it cannot or does not answer.",
         lambda a: float(a.supported),
     ),
+    _counted(
+        "kvcache_audit_age_seconds",
+        "Age of the newest count; it grows while the engine makes no step.",
+        lambda a: a.age_seconds,
+    ),
     Metric(
         "kvcache_audit_blocks",
         "KV blocks by owner, counted inside the engine; orphaned, cached and free ones included, "

@@ -87,6 +87,7 @@ class Auditor:
         if counts is not None:
             told |= {
                 "time": counts.time,
+                "age_seconds": round(self._clock() - counts.time, 3),
                 "pool_blocks": counts.pool_blocks,
                 "free_blocks": counts.free_blocks,
                 "cached_blocks": counts.cached_blocks,

@@ -63,13 +63,13 @@ def section(_: Json) -> Json:
         lines(
             "Oldest request of each class",
             "A class whose oldest member ages with the clock holds blocks that nobody comes for. "
-            "Audit: 1 while it counts.",
+            "The count itself should be seconds old; no line: it does not answer.",
             Query(engine("kvcache_audit_oldest_request_seconds", by="owner"), "{{owner}}"),
-            Query(engine("kvcache_audit_up"), "Audit"),
+            Query(f"{engine('kvcache_audit_age_seconds')} / {engine('kvcache_audit_up')}", "count"),
             unit="s",
             size=(8, 9),
             no_value=NOT_INSTALLED,
-            overrides=(painted("Audit", GREY, dashed=True, unit="none"),),
+            overrides=(painted("count", GREY, dashed=True),),
         ),
         collapsed=True,
     )
