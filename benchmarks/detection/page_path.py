@@ -3,7 +3,7 @@
 The page path is what may wake somebody: proven orphaned blocks, and a stall. Results go to a file,
 one line a trace, so that the run can be interrupted and taken up again, and to docs/detection.md
 when all is done. Seven of eight engines are light and scraped once a minute, because only an engine
-that rests can be paged for, and they cost less to simulate. Only results of the present judge count.
+that rests can be paged for, and they cost less. Only results of the present judge count.
 """
 
 from __future__ import annotations
