@@ -247,6 +247,16 @@ def test_blocks_of_a_ghost_settle_too() -> None:
     assert (told["settled_ghost_blocks"], told["settled_orphaned_blocks"]) == (4, 0)
 
 
+def test_an_engine_is_called_what_vllm_calls_it() -> None:
+    scheduler = Scheduler("0.32.0")
+    parallel = scheduler.vllm_config.parallel_config
+    parallel.data_parallel_rank = 3
+    assert auditing.engine_rank(scheduler) == 3
+    parallel.data_parallel_rank, parallel.data_parallel_index = 0, 1
+    assert auditing.engine_rank(scheduler) == 1
+    assert auditing.engine_rank(SimpleNamespace()) == 0
+
+
 def test_an_idle_engine_is_sampled_when_somebody_asks() -> None:
     scheduler, clock = Scheduler("0.32.0"), Clock()
     scheduler.pool.take(2)

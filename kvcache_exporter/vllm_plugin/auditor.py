@@ -161,10 +161,13 @@ def sample_interval(copy_seconds: float, count_seconds: float) -> float:
 
 
 def engine_rank(scheduler: Any) -> int:
-    """Return the data-parallel rank of this engine; 0 where there is none."""
+    """Return what this engine is called on vLLM's page; 0 where there is only one.
+
+    Engines of a dense model are told that they are rank 0 of 1; the index is still their own.
+    """
     config = getattr(scheduler, "vllm_config", None)
     parallel = getattr(config, "parallel_config", None) or getattr(
         scheduler, "parallel_config", None
     )
-    rank = getattr(parallel, "data_parallel_rank", 0)
+    rank = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
     return rank if isinstance(rank, int) else 0

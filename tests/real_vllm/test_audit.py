@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from conftest import Server, free_port, start, stop
 from load import Load, complete, words
 
 from kvcache_exporter.audit import read_audits
-from kvcache_exporter.model import Audit
+from kvcache_exporter.gpu_watch import HostGpus
+from kvcache_exporter.model import Audit, Target
 
 SMALL_POOL = ("--num-gpu-blocks-override", "160")
 """Less than what the requests of `busy` want, so that some of them are preempted."""
@@ -160,6 +162,16 @@ def wait_for(port: int, pattern: str) -> float:
                 return time.monotonic()
         time.sleep(0.3)
     raise AssertionError(f"the page never showed {pattern}")
+
+
+def test_each_engine_of_a_server_is_counted_under_its_own_name(started: Any) -> None:
+    server = started("--data-parallel-size", "2")
+    Load(server.port, 16, 8).run()
+    target = Target("t", f"{server.url}/metrics")
+    told = asyncio.run(HostGpus(()).read([target], time.time())).audits_of("t")
+
+    assert sorted(one.engine for one in told) == ["0", "1"]
+    assert all(one.supported for one in told)
 
 
 def test_a_healthy_busy_engine_has_no_orphans(started: Any) -> None:
