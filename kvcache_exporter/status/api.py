@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvcache_exporter import __version__
+from kvcache_exporter.audited import blocks_by_owner
 from kvcache_exporter.model import EngineStatus, GpuReading, Snapshot, TargetStatus
 
 
@@ -44,6 +45,7 @@ def _engine(one: EngineStatus) -> dict[str, Any]:
         "idle_floor_blocks": judgement.idle_floor_blocks,
         "orphaned_blocks": judgement.orphaned_blocks,
         "orphaned_blocks_low": judgement.orphaned_blocks_low,
+        "owners": dict(blocks_by_owner(one.audit)) if one.audit else None,
         "free_slope_per_second": judgement.free_slope_per_second,
         "exhaustion_time": judgement.exhaustion_time,
         "hit_ratio": judgement.hit_ratio,
