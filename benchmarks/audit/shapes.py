@@ -20,6 +20,14 @@ class Block:
     block_hash: object = None
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Manager:
+    """A KV cache manager."""
+
+    block_pool: Any
+    coordinator: Any
+
+
 class Scheduler:
     """All *blocks* of its pool are held, in the order of a pool that has been in use for long."""
 
@@ -42,7 +50,7 @@ class Scheduler:
         self.requests: dict[str, Any] = {
             key: SimpleNamespace(status=running, arrival_time=0.0) for key in tables
         }
-        self.kv_cache_manager = SimpleNamespace(
+        self.kv_cache_manager = Manager(
             block_pool=pool, coordinator=SimpleNamespace(single_type_managers=(single,))
         )
         self.deferred_frees: deque[Any] = deque()

@@ -149,7 +149,7 @@ def _cached(seen: Snapshot, pause: Callable[[], None]) -> int:
     for pool in seen.pools:
         for start in range(0, pool.num_gpu_blocks, CHUNK_BLOCKS):
             chunk = pool.blocks[start : start + CHUNK_BLOCKS]
-            cached += sum(not b.ref_cnt and b.block_hash is not None for b in chunk)
+            cached += len([b for b in chunk if not b.ref_cnt and b.block_hash is not None])
             pause()
     return cached
 
