@@ -7,7 +7,7 @@ RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/kvcache-exporter
 COPY pyproject.toml README.md LICENSE /src/
 COPY kvcache_exporter /src/kvcache_exporter
 RUN /pip/bin/pip --python /opt/kvcache-exporter/bin/python --no-cache-dir \
-        install --disable-pip-version-check --root-user-action=ignore /src
+        install --disable-pip-version-check --root-user-action=ignore '/src[auth]'
 
 FROM ${BASE}
 ARG VERSION=unknown

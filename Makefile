@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint types golden real-vllm clean system
-.PHONY: bench-detection bench-scrape blind-spot
+.PHONY: bench-detection bench-scrape blind-spot image image-test sbom
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,7 @@ types: $(READY)
 
 golden: $(READY) ## Rewrite generated and golden files; review the diff
 	$(BIN)/python alerting/build.py
+	$(BIN)/python deploy/k8s/components/prometheusrule/build.py
 	$(BIN)/python -m grafana.build
 	$(BIN)/python -m pytest --update
 
@@ -46,6 +47,16 @@ blind-spot: $(READY) ## Draw the README's picture from a recording of a real H20
 real-vllm: $(READY) system ## Test against a real vLLM 0.32.0 on this CPU (installs 3 GB once)
 	tests/real_vllm/install.sh .cache/vllm
 	KVCACHE_REAL_VLLM=1 $(BIN)/python -m pytest tests/real_vllm --timeout 600
+
+image: ## Build the container image and print its size (needs Docker)
+	scripts/image
+
+image-test: $(READY) image ## Run the image as nobody, read-only, against servers outside of it
+	KVCACHE_IMAGE=kvcache-exporter:$$($(BIN)/kvcache-exporter --version | awk '{print $$NF}') \
+		$(BIN)/python -m pytest tests/deploy/test_image.py
+
+sbom: $(READY) ## List what the exporter is made of (CycloneDX)
+	scripts/sbom $(BIN)/python dist/kvcache-exporter.cdx.json
 
 clean: ## Remove what make has made
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
