@@ -34,6 +34,7 @@ from kvcache_exporter.audited import (
     silent,
 )
 from kvcache_exporter.config import Config, TargetConfig
+from kvcache_exporter.discovery import _groups
 from kvcache_exporter.discovery._pods import read_pod, targets
 from kvcache_exporter.doctor import Level
 from kvcache_exporter.doctor.audit import _answer
@@ -204,6 +205,23 @@ def test_a_pod_that_declares_the_port_is_asked_there() -> None:
     found = targets([one for one in read if one], PRESETS.values(), (), None)
 
     assert [one.audit_url for one in found] == ["http://10.0.0.7:9400", None]
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "url"),
+    [
+        ("10.0.0.5:8000", "9155", "http://10.0.0.5:9155"),
+        ("[fd00::1]:8000", "9155", "http://[fd00::1]:9155"),
+        ("10.0.0.5:8000", "99999", None),
+        ("10.0.0.5:8000", "", None),
+    ],
+)
+def test_a_list_of_targets_may_name_the_port_on_their_hosts(
+    address: str, port: str, url: str | None
+) -> None:
+    group = [{"targets": [address], "labels": {"__kvcache_audit_port__": port}}]
+    [target] = _groups.parse(json.dumps(group), "list.json")
+    assert target.audit_url == url
 
 
 class Audited(Fleet):

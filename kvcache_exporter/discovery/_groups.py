@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from kvcache_exporter.config import label_mistake
 from kvcache_exporter.model import Role, Target
@@ -55,7 +56,16 @@ def _target(address: str, group: Group, path: str, auth: str | None) -> Target |
         role=Role(role),
         hold_seconds=_seconds(labels.get("__kvcache_hold_seconds__")),
         auth=auth,
+        audit_url=_audit_url(url, labels.get("__kvcache_audit_port__", "")),
     )
+
+
+def _audit_url(url: str, port: str) -> str | None:
+    """Return the address of an audit on the target's own host."""
+    if not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536):
+        return None
+    host = urlsplit(url).hostname or ""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _seconds(text: str | None) -> float | None:
