@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -312,6 +314,36 @@ def test_tcp_adds_the_rank_to_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_connection(("127.0.0.1", port), 5) as client:
         client.sendall(b"GET / HTTP/1.0\r\n\r\n")
         assert b'"ok": true' in client.recv(4096)
+
+
+@pytest.mark.parametrize(
+    "scheduler", ["", "class Scheduler: pass", "raise RuntimeError('half imported')"]
+)
+def test_whatever_vllm_looks_like_loading_it_never_raises(scheduler: str, tmp_path: Path) -> None:
+    files = {"kv_cache_manager.py": "class KVCacheManager: pass", "sched/scheduler.py": scheduler}
+    for name, text in files.items():
+        path = tmp_path / "vllm" / "v1" / "core" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    code = "from kvcache_exporter.vllm_plugin import register; register()"
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "nothing is audited" in done.stderr
+
+
+def test_an_engine_whose_inside_is_unknown_still_tells_that() -> None:
+    class Unknown:
+        """Nothing that we know is in it."""
+
+    auditor = Audits().of(Unknown())
+    auditor.step()
+    assert auditor.report()["supported"] is False
 
 
 def test_loading_it_imports_nothing_but_the_standard_library() -> None:

@@ -11,7 +11,10 @@ rank is added to the port) instead of a socket that only this host's processes c
 
 from __future__ import annotations
 
+import logging
 import os
+
+log = logging.getLogger(__name__)
 
 
 def register() -> None:
@@ -24,4 +27,7 @@ def register() -> None:
         return
     from kvcache_exporter.vllm_plugin.hooks import patch
 
-    patch()
+    try:
+        patch()
+    except Exception as error:  # vLLM does not catch what a plugin raises, and would not start
+        log.warning("kvcache audit: nothing is audited, vLLM is not as expected: %r", error)

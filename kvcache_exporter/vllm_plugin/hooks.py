@@ -32,8 +32,9 @@ class Audits:
         auditor = self._by_scheduler.get(scheduler)
         if auditor is None:
             auditor = self._by_scheduler[scheduler] = Auditor(scheduler)
-            self._by_manager[scheduler.kv_cache_manager] = auditor
             serve(auditor.report, engine_rank(scheduler))
+            with suppress(AttributeError, TypeError):  # what is missing is told as unsupported
+                self._by_manager[scheduler.kv_cache_manager] = auditor
         return auditor
 
     def of_manager(self, manager: Any) -> Auditor | None:
@@ -46,12 +47,9 @@ def patch() -> None:
 
     ``pop_blocks_for_free`` (since 0.24) is the way of a request whose blocks are parked first.
     """
-    try:
-        from vllm.v1.core.kv_cache_manager import KVCacheManager
-        from vllm.v1.core.sched.scheduler import Scheduler
-    except ImportError as error:
-        log.warning("kvcache audit: this vLLM has no V1 scheduler (%s); nothing is audited", error)
-        return
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    from vllm.v1.core.sched.scheduler import Scheduler
+
     if getattr(Scheduler.make_stats, _MARK, False):
         return
     audits = Audits()
