@@ -6,7 +6,7 @@ import json
 import random
 import socket
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog"]
 
@@ -47,7 +47,6 @@ class Load:
     abort_share: float = 0.0
     max_tokens: int = 40
     seed: int = 1
-    completed: int = field(default=0, init=False)
 
     def run(self) -> None:
         """Send them all and wait for the answers."""
@@ -64,8 +63,6 @@ class Load:
                 hang_up = 2 if rng.random() < self.abort_share else None
                 prompt = words(f"shared {number % 4}", 60) + words((self.seed, number), 40)
                 complete(self.port, prompt, self.max_tokens, hang_up)
-                with lock:
-                    self.completed += 1
 
         threads = [threading.Thread(target=client) for _ in range(self.clients)]
         for thread in threads:
