@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvcache_exporter import gpus, kv_model
+from kvcache_exporter import gpus
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Credentials, KvModel, Role, Target
+from kvcache_exporter.pool_size import kv_model
 from kvcache_exporter.schema import OperatorError, build, parse_yaml
 from kvcache_exporter.sd_config import FileSdConfig, HttpSdConfig, KubernetesConfig
 from kvcache_exporter.urls import (

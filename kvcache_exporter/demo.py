@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from kvcache_exporter.config import Config, TargetConfig, static_targets
 from kvcache_exporter.discovery import Found
-from kvcache_exporter.gpu_view import one_view
-from kvcache_exporter.gpu_watch import GpuState
+from kvcache_exporter.hosts.gpu_view import one_view
+from kvcache_exporter.hosts.gpu_watch import GpuState
 from kvcache_exporter.model import Snapshot, Target
 from kvcache_exporter.outside import Outside
 from kvcache_exporter.pipeline import Pipeline

@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from kvcache_exporter.audited import mute, of_engine
+from kvcache_exporter.audits.audited import mute, of_engine
 from kvcache_exporter.engines import vllm
-from kvcache_exporter.growth import own_bytes
+from kvcache_exporter.history.growth import own_bytes
+from kvcache_exporter.hosts.merge import Assignment
 from kvcache_exporter.judge import Judge
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.kv_model import with_pool_bytes
-from kvcache_exporter.merge import Assignment
 from kvcache_exporter.model import (
     Audit,
     EngineReading,
@@ -29,6 +28,7 @@ from kvcache_exporter.model import (
     TargetReading,
     TargetStatus,
 )
+from kvcache_exporter.pool_size.kv_model import with_pool_bytes
 from kvcache_exporter.samples import Parser
 from kvcache_exporter.trace import Point, Trace
 

@@ -12,8 +12,8 @@ from kvcache_exporter.clock import SteadyClock
 from kvcache_exporter.config import Config, static_targets
 from kvcache_exporter.explain import Looked
 from kvcache_exporter.follow import Follower
-from kvcache_exporter.gpu_watch import GpuState
-from kvcache_exporter.merge import assign, assign_recorded, gpus_of_target
+from kvcache_exporter.hosts.gpu_watch import GpuState
+from kvcache_exporter.hosts.merge import assign, assign_recorded, gpus_of_target
 from kvcache_exporter.model import Target
 from kvcache_exporter.outside import Outside
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from kvcache_exporter.config import Config
 from kvcache_exporter.engines import vllm
-from kvcache_exporter.gpu_watch import HostGpus
 from kvcache_exporter.gpus import open_sources
+from kvcache_exporter.hosts.gpu_watch import HostGpus
 from kvcache_exporter.model import Problem, Scrape, Target
 from kvcache_exporter.samples import Parser
 from kvcache_exporter.scrape import Client, FilteredRoute

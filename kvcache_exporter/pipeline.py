@@ -10,11 +10,11 @@ from zlib import crc32
 from kvcache_exporter.config import Config, shard_of
 from kvcache_exporter.discovery import Finder, Found, find_all
 from kvcache_exporter.follow import Follower
-from kvcache_exporter.gpu_view import GpuView
-from kvcache_exporter.gpu_watch import GpuMemory, GpuState
+from kvcache_exporter.hosts.gpu_view import GpuView
+from kvcache_exporter.hosts.gpu_watch import GpuMemory, GpuState
+from kvcache_exporter.hosts.merge import Assignment, assign
 from kvcache_exporter.indicators.outside_pool import outside_pool_bytes
 from kvcache_exporter.judge import Judge
-from kvcache_exporter.merge import Assignment, assign
 from kvcache_exporter.model import (
     EngineStatus,
     Problem,

@@ -16,12 +16,12 @@ from kvcache_exporter.clock import SteadyClock
 from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import open_finders
 from kvcache_exporter.expose import render
-from kvcache_exporter.keep import Keeper
 from kvcache_exporter.model import Snapshot
 from kvcache_exporter.outside import Outside
 from kvcache_exporter.own_process import own_metrics
 from kvcache_exporter.pipeline import Pipeline
 from kvcache_exporter.schema import OperatorError
+from kvcache_exporter.state_file.keep import Keeper
 from kvcache_exporter.status import engines_json, status_page
 from kvcache_exporter.web.gate import Gate, OpenGate
 from kvcache_exporter.web.pages import Latest, LazyPage, Page, pages_of

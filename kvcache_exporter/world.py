@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvcache_exporter.audited import audit_targets, fetched
-from kvcache_exporter.gpu_watch import GpuState
+from kvcache_exporter.audits.audited import audit_targets, fetched
+from kvcache_exporter.hosts.gpu_watch import GpuState
 from kvcache_exporter.model import Audit, Scrape, Target
 
 Fetch = Callable[[Target], Awaitable[Scrape]]

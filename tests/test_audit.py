@@ -23,8 +23,8 @@ from test_pipeline import BUSY, Exporter, Fleet
 from vllm_shapes import Scheduler, Status
 
 from benchmarks.audit.measure import HEADER, POOLS, measure, table
-from kvcache_exporter import audit
-from kvcache_exporter.audited import (
+from kvcache_exporter.audits import audit
+from kvcache_exporter.audits.audited import (
     audit_targets,
     blocks_by_owner,
     fetched,
@@ -39,7 +39,7 @@ from kvcache_exporter.discovery._pods import read_pod, targets
 from kvcache_exporter.doctor import Level
 from kvcache_exporter.doctor.audit import _answer
 from kvcache_exporter.explain import _owners
-from kvcache_exporter.gpu_watch import HostGpus
+from kvcache_exporter.hosts.gpu_watch import HostGpus
 from kvcache_exporter.model import Audit, EngineStatus, Problem, Scrape, Snapshot, Target
 from kvcache_exporter.presets import PRESETS
 from kvcache_exporter.serve import pages

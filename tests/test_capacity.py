@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcache_exporter.capacity import AGREEING_VALUES, Claims, Dialect, Pool, update
+from kvcache_exporter.pool_size.capacity import AGREEING_VALUES, Claims, Dialect, Pool, update
 
 SIZES = st.integers(2, 1_000_000)
 COUNTS_NULL = (Dialect.NULL_COUNTED, Dialect.EITHER)

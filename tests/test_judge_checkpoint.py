@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvcache_exporter import checkpoint, plain
 from kvcache_exporter.judge import Judge
 from kvcache_exporter.model import State
+from kvcache_exporter.state_file import checkpoint, plain
 from tests.judging import HOUR, POOL, Engine, judge_all
 
 

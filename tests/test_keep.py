@@ -15,8 +15,8 @@ from openai_server import Behaviour
 
 from kvcache_exporter.follow import Follower
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.keep import SAVE_SECONDS, Keeper
 from kvcache_exporter.model import Scrape, Target
+from kvcache_exporter.state_file.keep import SAVE_SECONDS, Keeper
 
 PAGE = openai_server.PAGE.read_bytes()
 

@@ -18,7 +18,7 @@ from kvcache_exporter.clock import SteadyClock
 from kvcache_exporter.config import Config, TargetConfig, load
 from kvcache_exporter.discovery import Found, open_finders
 from kvcache_exporter.follow import FORGET_SECONDS, MAX_ENGINES, Follower
-from kvcache_exporter.gpu_watch import GpuState
+from kvcache_exporter.hosts.gpu_watch import GpuState
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Problem, Scrape, Snapshot, State, Target
 from kvcache_exporter.pipeline import Pipeline

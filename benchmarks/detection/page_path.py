@@ -26,9 +26,9 @@ from benchmarks.detection.scenario import Scenario
 from benchmarks.detection.score import poisson_upper
 from benchmarks.detection.simulate import simulate
 from benchmarks.detection.workload import DAY, Arrivals
-from kvcache_exporter import idle, leak, marks, verdict
+from kvcache_exporter.history import idle, marks
 from kvcache_exporter.indicators import idle_floor, stall
-from kvcache_exporter.judge import Judge
+from kvcache_exporter.judge import Judge, leak, verdict
 from kvcache_exporter.model import State
 
 PAGE = Path(__file__).parents[2] / "docs" / "detection.md"

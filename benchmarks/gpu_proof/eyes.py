@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kvcache_exporter.gpu_view import gpu_pids, one_view
 from kvcache_exporter.gpus.nvml import NvmlSource
+from kvcache_exporter.hosts.gpu_view import gpu_pids, one_view
+from kvcache_exporter.hosts.processes import HostProcesses, HostReader
 from kvcache_exporter.model import GpuReading, GpuSourceReading
-from kvcache_exporter.processes import HostProcesses, HostReader
 
 STEP_SECONDS = 60.0
 PORT = 18765

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_proof.eyes import PORT, Eyes, Proof, picture, until
-from kvcache_exporter.gpu_view import engine_bytes, gpu_pids, unowned_bytes
-from kvcache_exporter.merge import assign
+from kvcache_exporter.hosts.gpu_view import engine_bytes, gpu_pids, unowned_bytes
+from kvcache_exporter.hosts.merge import assign
+from kvcache_exporter.hosts.procfs import ancestry
 from kvcache_exporter.model import GpuReading, Target
-from kvcache_exporter.procfs import ancestry
 
 GIB = 1 << 30
 ALLOCATED = 4 * GIB

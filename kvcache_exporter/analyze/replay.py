@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from kvcache_exporter.analyze.frame import Frame
 from kvcache_exporter.analyze.report import EngineReport, Report, Segment
 from kvcache_exporter.engines import vllm
+from kvcache_exporter.hosts.merge import assign_recorded
 from kvcache_exporter.judge import Judge
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.merge import assign_recorded
 from kvcache_exporter.model import (
     EngineReading,
     Finding,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvcache_exporter.capacity import Claims, Dialect
+from kvcache_exporter.pool_size.capacity import Claims, Dialect
 from kvcache_exporter.samples import number
 
 _FLAG = {"true": True, "false": False}

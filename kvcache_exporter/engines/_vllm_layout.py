@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvcache_exporter.capacity import Claims, Dialect
 from kvcache_exporter.engines import _vllm_info as info_metric
 from kvcache_exporter.engines import _vllm_names as names
 from kvcache_exporter.model import Problem
+from kvcache_exporter.pool_size.capacity import Claims, Dialect
 
 MAX_ENGINES = 64
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvcache_exporter.capacity import Pool, update
 from kvcache_exporter.engines import _vllm_names as names
 from kvcache_exporter.engines._vllm_layout import (
     EngineLayout,
@@ -17,6 +16,7 @@ from kvcache_exporter.engines._vllm_layout import (
     layout,
 )
 from kvcache_exporter.model import EngineReading, Problem, Sample, TargetReading
+from kvcache_exporter.pool_size.capacity import Pool, update
 
 NAMES = names.NAMES
 PLAIN = names.PLAIN

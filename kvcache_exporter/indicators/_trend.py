@@ -14,8 +14,8 @@ from bisect import bisect
 from itertools import accumulate
 from typing import NamedTuple
 
-from kvcache_exporter.blocks import trend_columns
 from kvcache_exporter.history import History
+from kvcache_exporter.history.blocks import trend_columns
 from kvcache_exporter.indicators import _regression as regression
 from kvcache_exporter.indicators._objection import CHANGED, FULL_SHARE, Rows, objection
 from kvcache_exporter.judge_settings import JudgeSettings

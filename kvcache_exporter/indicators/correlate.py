@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kvcache_exporter.history import History
-from kvcache_exporter.idle import EVENTS
+from kvcache_exporter.history.idle import EVENTS
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kvcache_exporter.history import History
-from kvcache_exporter.idle import Episode
+from kvcache_exporter.history.idle import Episode
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvcache_exporter.growth import growth
 from kvcache_exporter.history import History
+from kvcache_exporter.history.growth import growth
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, Judgement
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kvcache_exporter.history import History
+from kvcache_exporter.history.marks import FULL_RATIO, is_full
 from kvcache_exporter.indicators._recent import minutes
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.marks import FULL_RATIO, is_full
 from kvcache_exporter.model import Indication, State
 
 EVERY_SECONDS = 30.0

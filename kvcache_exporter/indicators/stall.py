@@ -8,9 +8,9 @@ counts completions, a queue that has not become shorter once although the cache 
 from __future__ import annotations
 
 from kvcache_exporter.history import History
+from kvcache_exporter.history.marks import FULL_RATIO
 from kvcache_exporter.indicators._recent import minutes
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.marks import FULL_RATIO
 from kvcache_exporter.model import EngineReading, Indication, State
 
 EVERY_SECONDS = 30.0

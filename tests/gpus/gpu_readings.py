@@ -2,9 +2,9 @@
 
 from proc_tree import build, memory_by_gpu
 
-from kvcache_exporter.gpu_view import gpu_pids
+from kvcache_exporter.hosts.gpu_view import gpu_pids
+from kvcache_exporter.hosts.processes import HostProcesses, read_host
 from kvcache_exporter.model import GpuProcess, GpuReading
-from kvcache_exporter.processes import HostProcesses, read_host
 
 GIB = 1 << 30
 URL = "http://127.0.0.1:8000/metrics"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kvcache_exporter.frozen import FROZEN_READS, FROZEN_SECONDS, FrozenWatch
 from kvcache_exporter.gpus.dcgm import MIB, NAMES, DcgmSource, read_page, sources
+from kvcache_exporter.hosts.frozen import FROZEN_READS, FROZEN_SECONDS, FrozenWatch
 from kvcache_exporter.model import Problem
 from kvcache_exporter.samples import Parser
 

@@ -14,7 +14,7 @@ PROOF = json.loads((ROOT / "tests" / "data" / "h200x2-gpu-proof.json").read_text
 PACKAGE = ROOT / "kvcache_exporter"
 MODULES = [
     *sorted((PACKAGE / "gpus").glob("*.py")),
-    *(PACKAGE / f"{name}.py" for name in ("merge", "gpu_view", "processes", "xid")),
+    *sorted((PACKAGE / "hosts").glob("*.py")),
 ]
 
 

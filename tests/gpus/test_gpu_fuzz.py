@@ -8,8 +8,8 @@ from proc_tree import ProcTree
 
 from kvcache_exporter.gpus._nvml_report import counted, read_report
 from kvcache_exporter.gpus.dcgm import NAMES, read_page
+from kvcache_exporter.hosts.processes import read_host
 from kvcache_exporter.model import Problem
-from kvcache_exporter.processes import read_host
 from kvcache_exporter.samples import Parser
 
 PAGE = (Path(__file__).parents[1] / "data" / "gpus" / "dcgm-exporter.prom").read_bytes()

@@ -9,9 +9,9 @@ from proc_tree import build, memory_by_gpu
 
 from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import Found
-from kvcache_exporter.gpu_watch import HostGpus
 from kvcache_exporter.gpus.dcgm import DcgmSource
 from kvcache_exporter.gpus.nvml import NvmlSource
+from kvcache_exporter.hosts.gpu_watch import HostGpus
 from kvcache_exporter.model import Problem, Scrape, Target
 from kvcache_exporter.pipeline import Pipeline
 from kvcache_exporter.world import World

@@ -10,11 +10,11 @@ from kvcache_exporter import recording
 from kvcache_exporter.analyze import pages
 from kvcache_exporter.analyze.replay import replay
 from kvcache_exporter.follow import Follower
-from kvcache_exporter.gpu_view import gpu_pids, unowned_bytes, with_unowned
+from kvcache_exporter.hosts.gpu_view import gpu_pids, unowned_bytes, with_unowned
+from kvcache_exporter.hosts.merge import assign
+from kvcache_exporter.hosts.processes import read_host
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.merge import assign
 from kvcache_exporter.model import GpuProcess, GpuReading, Target
-from kvcache_exporter.processes import read_host
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 PROOF = Path(__file__).parents[1] / "data" / "h200x2-gpu-proof.json"

@@ -2,10 +2,10 @@
 
 from gpu_readings import GIB, NOBODY, URL, gpu, recorded
 
-from kvcache_exporter.gpu_view import engine_bytes, one_view, unowned_bytes, with_unowned
-from kvcache_exporter.merge import assign
+from kvcache_exporter.hosts.gpu_view import engine_bytes, one_view, unowned_bytes, with_unowned
+from kvcache_exporter.hosts.merge import assign
+from kvcache_exporter.hosts.processes import HostProcesses, Owner
 from kvcache_exporter.model import GpuReading, GpuSourceReading, Target
-from kvcache_exporter.processes import HostProcesses, Owner
 
 
 def source(name, *gpus, up=True):

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from kvcache_exporter.growth import SLOT_SECONDS, GrowthWatch, MemoryLog, growth
 from kvcache_exporter.history import History
+from kvcache_exporter.history.growth import SLOT_SECONDS, GrowthWatch, MemoryLog, growth
 from kvcache_exporter.indicators import outside_pool, unowned_memory
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import EngineReading, GpuProcess, GpuReading, Observation

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvcache_exporter.kv_bytes import (
+from kvcache_exporter.pool_size.kv_bytes import (
     Parallel,
     UnknownLayoutError,
     block_bytes,

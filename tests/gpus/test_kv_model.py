@@ -10,8 +10,8 @@ from test_kv_bytes import QWEN_2_5_7B
 from kvcache_exporter.config import load, static_targets
 from kvcache_exporter.follow import Follower
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.kv_model import with_pool_bytes
 from kvcache_exporter.model import EngineReading, KvModel, Scrape, Target
+from kvcache_exporter.pool_size.kv_model import with_pool_bytes
 from kvcache_exporter.schema import OperatorError
 
 PAGE = Path(__file__).parents[1] / "data" / "pages" / "vllm-0.25.1-h200-idle.prom"

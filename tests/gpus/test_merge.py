@@ -2,10 +2,10 @@
 
 from gpu_readings import GIB, NOBODY, URL, gpu, recorded
 
-from kvcache_exporter.gpu_view import engine_bytes
-from kvcache_exporter.merge import assign, assign_recorded, gpus_of_target
+from kvcache_exporter.hosts.gpu_view import engine_bytes
+from kvcache_exporter.hosts.merge import assign, assign_recorded, gpus_of_target
+from kvcache_exporter.hosts.processes import HostProcesses, Owner
 from kvcache_exporter.model import GpuProcess, GpuReading, Problem, Target
-from kvcache_exporter.processes import HostProcesses, Owner
 
 
 def names(assignment):

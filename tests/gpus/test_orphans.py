@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from proc_tree import ProcTree, build, pids
 
-from kvcache_exporter.processes import (
+from kvcache_exporter.hosts.processes import (
     HostProcesses,
     HostReader,
     Owner,

@@ -3,7 +3,7 @@
 import pytest
 from proc_tree import API, ProcTree, build, pids
 
-from kvcache_exporter.processes import (
+from kvcache_exporter.hosts.processes import (
     REREAD_SECONDS,
     HostReader,
     Owner,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kvcache_exporter.processes import Owner, read_host
-from kvcache_exporter.procfs import ancestry
+from kvcache_exporter.hosts.processes import Owner, read_host
+from kvcache_exporter.hosts.procfs import ancestry
 
 SERVER = """
 import socket, subprocess, sys, time

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kvcache_exporter.hosts.xid import TOLD_SECONDS, XidWatch
 from kvcache_exporter.model import GpuReading
-from kvcache_exporter.xid import TOLD_SECONDS, XidWatch
 
 
 def codes(*values, every=60.0):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from kvcache_exporter.hosts.processes import HostProcesses, Owner
 from kvcache_exporter.model import GpuReading, GpuSourceReading, Problem
-from kvcache_exporter.processes import HostProcesses, Owner
 
 TOLERANCE_BYTES = 256 << 20
 TOLERANCE_RATIO = 0.02

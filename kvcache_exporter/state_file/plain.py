@@ -11,14 +11,14 @@ import base64
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from kvcache_exporter.blocks import BlockBuilder
-from kvcache_exporter.growth import GrowthWatch, MemoryLog
 from kvcache_exporter.history import History
-from kvcache_exporter.idle import IdleLog
+from kvcache_exporter.history.blocks import BlockBuilder
+from kvcache_exporter.history.growth import GrowthWatch, MemoryLog
+from kvcache_exporter.history.idle import IdleLog
+from kvcache_exporter.history.table import Table
+from kvcache_exporter.judge.leak import Leak
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.leak import Leak
 from kvcache_exporter.model import EngineReading
-from kvcache_exporter.table import Table
 
 VALUES: dict[str, type[Any]] = {"reading": EngineReading, "leak": Leak}
 """Frozen values, by the name they are written under."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from kvcache_exporter.history.table import NAN, Table
 from kvcache_exporter.model import EngineReading
-from kvcache_exporter.table import NAN, Table
 
 TREND_COLUMNS = (
     "end",  # seconds since the history's origin

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from kvcache_exporter.history.table import NAN, Table
 from kvcache_exporter.model import GpuReading, Observation
-from kvcache_exporter.table import NAN, Table
 
 SLOT_SECONDS = 120.0
 SLOTS = 720

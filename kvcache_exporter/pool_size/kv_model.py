@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvcache_exporter.kv_bytes import Parallel, UnknownLayoutError, block_bytes
 from kvcache_exporter.model import EngineReading, KvModel
+from kvcache_exporter.pool_size.kv_bytes import Parallel, UnknownLayoutError, block_bytes
 
 ANY_DTYPE = "bfloat16"
 """To check a file before any page has told the type of the cache."""

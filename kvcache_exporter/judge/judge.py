@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kvcache_exporter.audited import lost_blocks
+from kvcache_exporter.audits.audited import lost_blocks
 from kvcache_exporter.history import History
 from kvcache_exporter.indicators import all_indicators
+from kvcache_exporter.judge.leak import Leak, remember
+from kvcache_exporter.judge.verdict import decide
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.leak import Leak, remember
 from kvcache_exporter.model import Indication, Judgement, Observation, State
-from kvcache_exporter.verdict import decide
 
 
 class Judge:

@@ -15,15 +15,15 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from kvcache_exporter.listening import listening_inodes
-from kvcache_exporter.model import Problem
-from kvcache_exporter.procfs import (
+from kvcache_exporter.hosts.listening import listening_inodes
+from kvcache_exporter.hosts.procfs import (
     Process,
     ancestry,
     network_namespace,
     sees_every_pid,
     socket_inodes,
 )
+from kvcache_exporter.model import Problem
 
 REREAD_SECONDS = 60.0
 """/proc/net/tcp costs 10 to 30 ms, however few sockets there are, so it is not read each cycle."""

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
-from kvcache_exporter.audit import read_audits
-from kvcache_exporter.frozen import FrozenWatch
-from kvcache_exporter.gpu_view import GpuView, gpu_pids, one_view, with_unowned
+from kvcache_exporter.audits.audit import read_audits
 from kvcache_exporter.gpus import Source
+from kvcache_exporter.hosts.frozen import FrozenWatch
+from kvcache_exporter.hosts.gpu_view import GpuView, gpu_pids, one_view, with_unowned
+from kvcache_exporter.hosts.processes import HostProcesses, HostReader
+from kvcache_exporter.hosts.xid import XidWatch
 from kvcache_exporter.model import Audit, GpuSourceReading, Problem, Target
-from kvcache_exporter.processes import HostProcesses, HostReader
-from kvcache_exporter.xid import XidWatch
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from kvcache_exporter import checkpoint
-from kvcache_exporter.checkpoint import Judges, LockedError
 from kvcache_exporter.follow import Follower
 from kvcache_exporter.model import Problem
+from kvcache_exporter.state_file import checkpoint
+from kvcache_exporter.state_file.checkpoint import Judges, LockedError
 
 SAVE_SECONDS = 300.0
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from kvcache_exporter.audited import nothing_lost
+from kvcache_exporter.audits.audited import nothing_lost
 from kvcache_exporter.history import History
+from kvcache_exporter.judge.leak import Leak
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.leak import Leak
 from kvcache_exporter.model import Finding, Indication, Judgement, State
 
 IDLE_STATES = frozenset({State.HELD_IDLE, State.LEAK_SUSPECT, State.LEAK})

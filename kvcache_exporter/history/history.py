@@ -7,13 +7,13 @@ from itertools import pairwise
 from operator import attrgetter
 from statistics import median
 
-from kvcache_exporter.blocks import BlockBuilder, append_block, new_tables
-from kvcache_exporter.growth import MemoryLog
-from kvcache_exporter.idle import IdleLog
+from kvcache_exporter.history.blocks import BlockBuilder, append_block, new_tables
+from kvcache_exporter.history.growth import MemoryLog
+from kvcache_exporter.history.idle import IdleLog
+from kvcache_exporter.history.marks import is_full, marks
+from kvcache_exporter.history.table import NAN, Table
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.marks import is_full, marks
 from kvcache_exporter.model import Audit, EngineReading, Observation, Problem
-from kvcache_exporter.table import NAN, Table
 
 RECENT = ("time", "used", "running", "waiting", "prompt_tokens", "generation_tokens",
           "completions", "preemptions", "http_requests")  # fmt: skip

@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kvcache_exporter.history.table import NAN, Table
 from kvcache_exporter.model import EngineReading
-from kvcache_exporter.table import NAN, Table
 
 EPISODES = ("start", "end", "scrapes", "used", "floor", "between")
 EVENTS = ("aborts", "requests", "preemptions", "transfer_errors")

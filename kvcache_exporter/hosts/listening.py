@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kvcache_exporter.procfs import Address, Listener, host_name, listeners, own_addresses
+from kvcache_exporter.hosts.procfs import Address, Listener, host_name, listeners, own_addresses
 
 
 def listening_inodes(

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kvcache_exporter import plain
 from kvcache_exporter.history import History
 from kvcache_exporter.judge import Judge
+from kvcache_exporter.judge.leak import Leak
 from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.leak import Leak
 from kvcache_exporter.model import Finding, Judgement, Problem, State
+from kvcache_exporter.state_file import plain
 
 MAGIC = b"KVCX"
 VERSION = 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kvcache_exporter.gpu_view import with_unowned
+from kvcache_exporter.hosts.gpu_view import with_unowned
+from kvcache_exporter.hosts.processes import HostProcesses
 from kvcache_exporter.model import GpuReading, Problem, Target
-from kvcache_exporter.processes import HostProcesses
 
 
 @dataclass(frozen=True, slots=True)
