@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from kvcache_exporter.audits.audited import blocks_by_owner
+from kvcache_exporter.audits.answers import blocks_by_owner
 from kvcache_exporter.hosts.merge import Assignment
 from kvcache_exporter.model import (
     Audit,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from kvcache_exporter.audits.audited import mute, of_engine
+from kvcache_exporter.audits.answers import mute, of_engine
 from kvcache_exporter.engines import vllm
 from kvcache_exporter.history.growth import own_bytes
 from kvcache_exporter.hosts.merge import Assignment

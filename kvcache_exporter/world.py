@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvcache_exporter.audits.audited import audit_targets, fetched
+from kvcache_exporter.audits.answers import audit_targets, fetched
 from kvcache_exporter.hosts.gpu_watch import GpuState
 from kvcache_exporter.model import Audit, Scrape, Target
 

@@ -23,8 +23,8 @@ from test_pipeline import BUSY, Exporter, Fleet
 from vllm_shapes import Scheduler, Status
 
 from benchmarks.audit.measure import HEADER, POOLS, measure, table
-from kvcache_exporter.audits import audit
-from kvcache_exporter.audits.audited import (
+from kvcache_exporter.audits import local
+from kvcache_exporter.audits.answers import (
     audit_targets,
     blocks_by_owner,
     fetched,
@@ -48,7 +48,7 @@ from kvcache_exporter.vllm_plugin.auditor import COST_SHARE, Auditor
 ENGINE = """
 import os, socket, sys, time
 sys.path.insert(0, sys.argv[1])
-from kvcache_exporter.vllm_plugin.auditor import COST_SHARE, Auditor
+from kvcache_exporter.vllm_plugin.auditor import Auditor
 from kvcache_exporter.vllm_plugin.server import serve
 from vllm_shapes import Scheduler, Status
 api = socket.create_server(("127.0.0.1", 0))
@@ -101,9 +101,9 @@ def listening(name: str) -> Iterator[socket.socket]:
 
 
 def test_an_audit_that_hangs_is_told_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(local, "TIMEOUT_SECONDS", 0.05)
     with listening("999999999/7"):
-        [told] = [one for one in audit.read_audits() if one.engine == "7"]
+        [told] = [one for one in local.read_audits() if one.engine == "7"]
 
     assert not told.supported
     assert "is the engine hung?" in (told.reason or "")
@@ -118,7 +118,7 @@ def test_who_listens_is_the_kernels_word_not_the_sockets_name() -> None:
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        [told] = [one for one in audit.read_audits() if one.engine == "8"]
+        [told] = [one for one in local.read_audits() if one.engine == "8"]
         thread.join()
 
     assert told.pid == os.getpid()

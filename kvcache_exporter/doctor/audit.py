@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvcache_exporter.audits.audited import lost_blocks
+from kvcache_exporter.audits.answers import lost_blocks
 from kvcache_exporter.doctor import Answer, Evidence, Level
 from kvcache_exporter.model import Audit
 

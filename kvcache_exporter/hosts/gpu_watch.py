@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
-from kvcache_exporter.audits.audit import read_audits
+from kvcache_exporter.audits.local import read_audits
 from kvcache_exporter.gpus import Source
 from kvcache_exporter.hosts.frozen import FrozenWatch
 from kvcache_exporter.hosts.gpu_view import GpuView, gpu_pids, one_view, with_unowned

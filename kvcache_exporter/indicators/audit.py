@@ -7,7 +7,7 @@ evidence from outside holds.
 
 from __future__ import annotations
 
-from kvcache_exporter.audits.audited import gone_blocks, lost_blocks
+from kvcache_exporter.audits.answers import gone_blocks, lost_blocks
 from kvcache_exporter.history import History
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Audit, Indication, State

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_exporter.audits.audited import lost_blocks
+from kvcache_exporter.audits.answers import lost_blocks
 from kvcache_exporter.history import History
 from kvcache_exporter.indicators import all_indicators
 from kvcache_exporter.judge.leak import Leak, remember

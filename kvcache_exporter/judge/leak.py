@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kvcache_exporter.audits.audited import nothing_lost
+from kvcache_exporter.audits.answers import nothing_lost
 from kvcache_exporter.history import History
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from kvcache_exporter.audits.audited import nothing_lost
+from kvcache_exporter.audits.answers import nothing_lost
 from kvcache_exporter.history import History
 from kvcache_exporter.judge.leak import Leak
 from kvcache_exporter.judge_settings import JudgeSettings

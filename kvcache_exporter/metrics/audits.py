@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kvcache_exporter.audits.audited import blocks_by_owner
+from kvcache_exporter.audits.answers import blocks_by_owner
 from kvcache_exporter.metrics._metric import Metric, Row, metric
 from kvcache_exporter.model import Audit, EngineStatus
 

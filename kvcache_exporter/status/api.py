@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvcache_exporter import __version__
-from kvcache_exporter.audits.audited import blocks_by_owner
+from kvcache_exporter.audits.answers import blocks_by_owner
 from kvcache_exporter.model import EngineStatus, GpuReading, Snapshot, TargetStatus
 
 

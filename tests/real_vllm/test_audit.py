@@ -19,7 +19,7 @@ import pytest
 from conftest import Server, free_port, start, stop
 from load import Load, complete, words
 
-from kvcache_exporter.audits.audit import read_audits
+from kvcache_exporter.audits.local import read_audits
 from kvcache_exporter.hosts.gpu_watch import HostGpus
 from kvcache_exporter.model import Audit, Target
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from kvcache_exporter.audits.audited import parse, silent
+from kvcache_exporter.audits.answers import parse, silent
 from kvcache_exporter.model import Audit
 
 TIMEOUT_SECONDS = 1.0
