@@ -22,7 +22,17 @@ Within a row a module may use another, as long as it does not come back."""
 PARTS, VALUES = len(ROWS) - 1, len(ROWS)
 PURE = {
     *("samples", "pool_size.capacity", "engines", "history", "indicators", "judge"),
-    *("expose", "metrics", "hosts.merge", "follow", "explain", "schema", "model", "urls"),
+    *(
+        "expose",
+        "metrics",
+        "hosts.merge",
+        "audits.answers",
+        "follow",
+        "explain",
+        "schema",
+        "model",
+        "urls",
+    ),
 }
 OUTSIDE_WORLD = {
     *("asyncio", "threading", "subprocess", "socket", "selectors", "ssl", "http", "urllib.request"),
