@@ -7,7 +7,7 @@ in docs/detection.md.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def judged(job: Job, score: float) -> Outcome:
     return outcome(trace, (trace["time"], np.array(on, dtype=np.bool_)))
 
 
-def table(outcomes: dict[float, Sequence[Outcome]]) -> str:
+def table(outcomes: Mapping[float, Sequence[Outcome]]) -> str:
     """One line a score; the shipped one in bold."""
     rows = []
     for score, some in outcomes.items():
