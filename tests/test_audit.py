@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,19 @@ def test_an_audit_that_hangs_is_told_and_holds_nobody_up(monkeypatch: pytest.Mon
 
     assert not told.supported
     assert "is the engine hung?" in (told.reason or "")
+
+
+def test_many_audits_that_hang_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If they did, this test would run into its own time limit."""
+    monkeypatch.setattr(local, "TIMEOUT_SECONDS", 60.0)
+    monkeypatch.setattr(local, "TOTAL_SECONDS", 0.2)
+    with ExitStack() as stack:
+        for rank in range(20):
+            stack.enter_context(listening(f"999999999/{rank}"))
+        told = [one for one in local.read_audits() if one.pid == os.getpid()]
+
+    assert len(told) == 20
+    assert not any(one.supported for one in told)
 
 
 def test_who_listens_is_the_kernels_word_not_the_sockets_name() -> None:

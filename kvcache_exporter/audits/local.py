@@ -46,9 +46,9 @@ def _ask(name: str, pid: int, rank: str, end: float) -> Audit:
     end = min(end, time.monotonic() + TIMEOUT_SECONDS)
     try:
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(TIMEOUT_SECONDS)
+            client.settimeout(max(0.01, end - time.monotonic()))
             client.connect(f"\0{name}")
-            pid = _listener(client) or pid
+            pid = _listener(client)
             client.sendall(_REQUEST)
             while len(answer) < MAX_BYTES and (data := _receive(client, end)):
                 answer += data
