@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 NAME = "kvcache-audit"
 REQUEST_BYTES = 4096
 TIMEOUT_SECONDS = 2.0
+RETRY_SECONDS = 1.0
 
 
 def serve(report: Callable[[], dict[str, Any]], rank: int) -> None:
@@ -55,8 +57,10 @@ def _answer_all(listener: socket.socket, report: Callable[[], dict[str, Any]]) -
     while True:
         try:
             client, _ = listener.accept()
-        except OSError:
-            return
+        except OSError as error:  # such as no file descriptor left: that passes
+            log.debug("kvcache audit: %s", error)
+            time.sleep(RETRY_SECONDS)
+            continue
         try:
             with client:
                 client.settimeout(TIMEOUT_SECONDS)
