@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint types golden real-vllm clean system
-.PHONY: bench-detection bench-scrape blind-spot image image-test sbom
+.PHONY: bench-detection bench-scrape bench-audit blind-spot image image-test sbom
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ bench-detection: $(READY) ## Compare detectors on simulated and recorded engines
 bench-scrape: $(READY) system ## Compare cost with Prometheus and vmagent; writes docs/performance.md (18 min)
 	benchmarks/scrape/install-peers
 	$(BIN)/python -m benchmarks.scrape --fleets docs
+
+bench-audit: $(READY) ## Measure what the audit costs an engine step; writes docs/audit.md
+	$(BIN)/python -m benchmarks.audit
 
 blind-spot: $(READY) ## Draw the README's picture from a recording of a real H200
 	$(BIN)/python -m benchmarks.blind_spot
