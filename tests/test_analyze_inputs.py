@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kvcache_exporter.analyze import Frame, InputError, log, pages, table
 from kvcache_exporter.analyze.exact import Unrounding
-from kvcache_exporter.cli.analyze import command
+from kvcache_exporter.cli import main
 from kvcache_exporter.engines import vllm
 from kvcache_exporter.model import EngineReading, Problem
 
@@ -121,7 +121,7 @@ def test_a_bad_table_is_refused_with_line_rule_and_remedy(
     path = csv(tmp_path, text)
     with pytest.raises(InputError, match=complaint):
         list(table.frames(path))
-    result = CliRunner().invoke(command, ["--csv", str(path)])
+    result = CliRunner().invoke(main, ["analyze", "--csv", str(path)])
     assert result.exit_code == 3
     assert "Traceback" not in result.output
 
@@ -226,13 +226,13 @@ def test_a_line_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     path.write_text('{"time": 1, "target": "a", "body": null}\n{"time": "soon"}\n')
     with pytest.raises(InputError, match="line 2"):
         list(pages.frames(path))
-    assert CliRunner().invoke(command, ["--pages", str(path)]).exit_code == 3
+    assert CliRunner().invoke(main, ["analyze", "--pages", str(path)]).exit_code == 3
 
 
 def test_an_engine_that_was_never_reached_cannot_be_judged(tmp_path: Path) -> None:
     path = tmp_path / "down.jsonl"
     line = {"target": "a", "body": None, "error": "connection refused"}
     path.write_text("".join(json.dumps({"time": t} | line) + "\n" for t in range(0, 600, 15)))
-    result = CliRunner().invoke(command, ["--pages", str(path), "--json"])
+    result = CliRunner().invoke(main, ["analyze", "--pages", str(path), "--json"])
     assert result.exit_code == 3
     assert json.loads(result.stdout)["engines"][0]["final"]["state"] == "no_data"

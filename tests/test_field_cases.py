@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kvcache_exporter.cli.analyze import command
+from kvcache_exporter.cli import main
 from tests.story import Story
 
 SERIES = Path(__file__).parent / "data" / "series"
@@ -23,7 +23,7 @@ MINUTE = 60.0
 
 def analyze(path: Path, *options: str) -> tuple[dict[str, Any], int]:
     """Return the JSON and the exit status of ``analyze --csv``."""
-    result = CliRunner().invoke(command, ["--csv", str(path), "--json", *options])
+    result = CliRunner().invoke(main, ["analyze", "--csv", str(path), "--json", *options])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.output
     return json.loads(result.stdout), result.exit_code
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from kvcache_exporter.cli.analyze import command
+from kvcache_exporter.cli import main
 
 GIB = 1 << 30
 HOUR = 3600
@@ -47,7 +47,7 @@ def recording(
 
 def findings(path: Path) -> tuple[list[str], list[str]]:
     """Kinds of findings and states of the one engine."""
-    result = CliRunner().invoke(command, ["--pages", str(path), "--json"])
+    result = CliRunner().invoke(main, ["analyze", "--pages", str(path), "--json"])
     (engine,) = json.loads(result.stdout)["engines"]
     kinds = [finding["kind"] for finding in engine["findings"]]
     return kinds, [segment["state"] for segment in engine["timeline"]]

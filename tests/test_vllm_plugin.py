@@ -274,6 +274,13 @@ def test_no_request_id_leaves_the_process() -> None:
     assert "secret-request-id" not in json.dumps(step(Auditor(scheduler, clock), clock))
 
 
+@pytest.fixture
+def on_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An audit on a socket of this very process would be found by later tests."""
+    monkeypatch.setenv("KVCACHE_AUDIT_LISTEN", "127.0.0.1:0")
+
+
+@pytest.mark.usefixtures("on_tcp")
 def test_a_process_that_was_forked_starts_anew() -> None:
     audits, scheduler = Audits(), Scheduler("0.32.0")
     first = audits.of(scheduler)
@@ -337,6 +344,7 @@ def test_whatever_vllm_looks_like_loading_it_never_raises(scheduler: str, tmp_pa
     assert "nothing is audited" in done.stderr
 
 
+@pytest.mark.usefixtures("on_tcp")
 def test_an_engine_whose_inside_is_unknown_still_tells_that() -> None:
     class Unknown:
         """Nothing that we know is in it."""

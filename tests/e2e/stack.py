@@ -32,7 +32,7 @@ SPEED = 150
 """How much faster rules wait: 15 minutes become six seconds."""
 VIRTUAL_SPEED = 15.0
 """How much faster the simulated engines live: a burst and a pause last five seconds."""
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 150.0
 """For each thing waited for; a busy machine needs more than the five seconds it takes alone."""
 BURSTS = Workload(0.5, busy_seconds=30, quiet_seconds=45, output_tokens=40, abort_share=0.0)
 JUDGE = {"proof_seconds": 8, "together_seconds": 1, "settle_seconds": 1, "settle_scrapes": 1}

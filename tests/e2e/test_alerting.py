@@ -27,7 +27,7 @@ def nobody_was_told_of_the_healthy_engine(receivers):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_leak_pages_once_over_a_crash_of_prometheus_and_resolves_after_the_restart(stack):
     page = wait_for_the_page(stack)
     assert page["payload"]["summary"].startswith(
@@ -57,7 +57,7 @@ LONGER = {"leak_keep_firing": "2h"}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("stack", [LONGER], indirect=True, ids=["patient"])
 def test_what_dies_is_told_and_never_ends_or_repeats_the_page_of_a_leak(stack):
     receivers = stack.receivers
