@@ -25,7 +25,7 @@ from benchmarks.detection.runner import CACHE, PROCESSES, with_progress
 from benchmarks.detection.scenario import Scenario
 from benchmarks.detection.score import poisson_upper
 from benchmarks.detection.simulate import simulate
-from benchmarks.detection.workload import DAY, Arrivals
+from benchmarks.detection.workload import DAY, Arrivals, Workload
 from kvcache_exporter.history import idle, marks
 from kvcache_exporter.indicators import idle_floor, stall
 from kvcache_exporter.judge import Judge, leak, verdict
@@ -62,10 +62,20 @@ def scenario(seed: int) -> Scenario:
     pool = max(300, int(made.engine.pool_blocks * LIGHT))
     return replace(
         made,
-        workload=replace(made.workload, arrivals=light),
+        workload=_fitting(replace(made.workload, arrivals=light), 16.0 * pool),
         engine=replace(made.engine, pool_blocks=pool),
         seconds=LIGHT_DAYS * DAY,
         interval=LIGHT_INTERVAL,
+    )
+
+
+def _fitting(load: Workload, pool_tokens: float) -> Workload:
+    """Leave out requests that could never be admitted: they would stall the engine for good."""
+    return replace(
+        load,
+        prompt_max=min(load.prompt_max, 0.3 * pool_tokens),
+        output_max=min(load.output_max, 0.2 * pool_tokens),
+        long_share=0.0,
     )
 
 
