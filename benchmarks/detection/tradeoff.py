@@ -26,11 +26,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "detection.md"
 SCORES = (4.0, 4.5, 5.0, 5.5, 6.0)
 
 
-def judged(job: Job, score: float) -> Outcome:
-    """What the judge with this *score* makes of one trace."""
-    trace, judge = trace_of(job), Judge(JudgeSettings(trend_score=score))
-    on = [judge.observe(seen).leak_active for seen in observations(trace)]
-    return outcome(trace, (trace["time"], np.array(on, dtype=np.bool_)))
+def judged(job: Job) -> dict[float, Outcome]:
+    """What the judge makes of one trace at each score."""
+    trace, found = trace_of(job), {}
+    for score in SCORES:
+        judge = Judge(JudgeSettings(trend_score=score))
+        on = [judge.observe(seen).leak_active for seen in observations(trace)]
+        found[score] = outcome(trace, (trace["time"], np.array(on, dtype=np.bool_)))
+    return found
 
 
 def table(outcomes: Mapping[float, Sequence[Outcome]]) -> str:
@@ -56,13 +59,13 @@ def main() -> None:
     parser.add_argument("--traces", type=int, default=60, help="half of them leaking")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     args = parser.parse_args()
-    work = [(j, s) for j in random_jobs(DEVELOPMENT_SEEDS, 0, args.traces) for s in SCORES]
-    done: dict[tuple[Job, float], Outcome] = {}
+    jobs = random_jobs(DEVELOPMENT_SEEDS, 0, args.traces)
+    done: list[dict[float, Outcome]] = []
     with ProcessPoolExecutor(args.processes) as pool:
-        futures = {pool.submit(judged, *one): one for one in work}
-        for future in with_progress(as_completed(futures), len(work), "judgements"):
-            done[futures[future]] = future.result()
-    outcomes = {score: [done[one] for one in work if one[1] == score] for score in SCORES}
+        futures = [pool.submit(judged, job) for job in jobs]
+        for future in with_progress(as_completed(futures), len(jobs)):
+            done.append(future.result())
+    outcomes = {score: [one[score] for one in done] for score in SCORES}
     report.insert(PAGE, {"trade-off": table(outcomes)})
 
 
