@@ -41,7 +41,7 @@ def only_alert(nodes: Nodes) -> dict[str, str]:
 def test_every_engine_is_seen_once_and_a_death_is_told_once(nodes: Nodes) -> None:
     everybody = {f"{node}-{number}" for node in ADDRESSES for number in (0, 1)}
     wait_until(lambda: pods_seen_once(nodes) == everybody, "all engines are seen")
-    assert nodes.alerts() == []
+    wait_until(lambda: nodes.alerts() == [], "nothing fires once all are up")
     exporters = nodes.query("count by (instance) (kvcache_used_blocks)")
     assert sorted(count for _, count in exporters) == [2.0, 2.0, 2.0]  # each its own node's
 
