@@ -7,6 +7,7 @@ tenth of it; the tests read the result back with the stock parser and with promt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from kvcache_exporter.metrics import audits, engines, exporter, gpus, sources, targets
@@ -55,6 +56,7 @@ def _families(
             lines.insert(head, f"# HELP {name} {text}\n# TYPE {name} {metric.kind}\n")
 
 
+@lru_cache(maxsize=16_384)
 def _block(labels: Labels) -> str:
     return ",".join(f'{name}="{escape(value)}"' for name, value in labels)
 

@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 SPREAD_SECONDS_PER_TARGET = 0.005
 """Ten targets are asked within 50 ms, a thousand over 5 s: load is spread, few wait for it."""
+SLOT_SECONDS = 0.1
+"""Targets are asked a slot at a time: a process that is woken for each of them finds its caches
+cold, which costs as much again as the scrape."""
 
 Looked = tuple[Follower, Scrape, TargetReading]
 
@@ -73,7 +76,8 @@ class Pipeline:
         self._before = () if found.complete else self._before
         followers = self._follow(found.targets)
         spread = self._spread(len(followers))
-        looks = asyncio.gather(*(self._look(follower, spread) for follower in followers))
+        begin = asyncio.get_running_loop().time()
+        looks = asyncio.gather(*(self._look(one, begin, spread) for one in followers))
         gpus, looked = await asyncio.gather(self._read_gpus(found.targets, start), looks)
         self._cycles += 1
         gpus = self._gpu_memory.observe(gpus, start, worked=self._worked(looked))
@@ -116,10 +120,11 @@ class Pipeline:
         except Exception:
             return GpuState(view=GpuView(problems=(self._internal_error("gpus"),)))
 
-    async def _look(self, follower: Follower, spread: float) -> Looked:
+    async def _look(self, follower: Follower, begin: float, spread: float) -> Looked:
         target = follower.target
         if spread:
-            await asyncio.sleep(spread * (crc32(target.name.encode()) / 2**32))
+            slot = spread * (crc32(target.name.encode()) / 2**32) // SLOT_SECONDS
+            await asyncio.sleep(begin + slot * SLOT_SECONDS - asyncio.get_running_loop().time())
         try:
             return await self._read(follower)
         except Exception:
@@ -128,10 +133,13 @@ class Pipeline:
             return follower, scrape, TargetReading((), (problem,))
 
     async def _read(self, follower: Follower) -> Looked:
-        scrape, follower.audits = await asyncio.gather(
-            self._world.fetch(follower.target),
-            self._world.fetch_audits(follower.target, follower.engines),
-        )
+        if follower.target.audit_url is None:
+            scrape = await self._world.fetch(follower.target)
+        else:
+            scrape, follower.audits = await asyncio.gather(
+                self._world.fetch(follower.target),
+                self._world.fetch_audits(follower.target, follower.engines),
+            )
         reading = follower.read(scrape)
         if reading.engines and not follower.version_asked:
             follower.version_asked = True

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, zip_longest
 from types import MappingProxyType
 
 from kvcache_exporter.model import Problem, Sample
@@ -40,15 +40,19 @@ Series = tuple[str, Mapping[str, str]]
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
+_Line = tuple[bytes, int, Sample]
+"""A line as it was read last, where its value begins, and what it says."""
+
+
 class Parser:
-    """Parses the pages of one target; remembers the label blocks of the last page only.
+    """Parses the pages of one target; remembers the lines of the last page only.
 
     *names* are sample names as on a vLLM page, without prefix; *plain* are names taken as they are.
     """
 
     def __init__(self, names: Iterable[str], plain: Iterable[str] = ()) -> None:
         self._dialects, self._plain = _expressions(frozenset(names), frozenset(plain))
-        self._known: dict[bytes, Series] = {}
+        self._last: list[_Line] = []
 
     def parse(self, body: bytes) -> list[Sample] | Problem:
         """Return the wanted samples of *body* in page order, or why the page cannot be used."""
@@ -73,21 +77,35 @@ class Parser:
         return self._plain.findall(text)
 
     def _samples(self, lines: list[bytes], *, openmetrics: bool) -> list[Sample] | Problem:
-        before, known = self._known, dict[bytes, Series]()
-        samples = []
-        for line in lines:
-            block, _, digits = line.rpartition(b" ")
-            series = before.get(block)
+        """Read the lines; most are where they were on the last page and differ by little."""
+        page: list[_Line] = []
+        for text, last in zip_longest(lines, self._last[: len(lines)]):
+            if last is not None and text == last[0]:
+                page.append(last)
+                continue
             try:
-                if series is None:
-                    block, series, digits = _split(line, openmetrics)
-                value = number(digits)
+                page.append((last and _changed(text, *last)) or _anew(text, openmetrics))
             except ValueError as error:
-                return _malformed(line, error)
-            known[block] = series
-            samples.append(Sample(*series, value))
-        self._known = known
-        return samples
+                return _malformed(text, error)
+        self._last = page
+        return [sample for _, _, sample in page]
+
+
+def _changed(text: bytes, before: bytes, value_at: int, last: Sample) -> _Line | None:
+    """Read a line that differs from *before* by its value alone; None for any other."""
+    if text[:value_at] != before[:value_at]:
+        return None
+    try:
+        value = number(text[value_at:])
+    except ValueError:
+        return None  # perhaps a timestamp follows; if not, reading it anew tells what is wrong
+    return text, value_at, Sample(last[0], last[1], value)
+
+
+def _anew(text: bytes, openmetrics: bool) -> _Line:
+    """Read a line as if there had been none before."""
+    end, series, digits = _split(text, openmetrics)
+    return text, end + 1, Sample(*series, number(digits))
 
 
 def number(digits: bytes) -> float:
@@ -104,8 +122,8 @@ def number(digits: bytes) -> float:
     return value
 
 
-def _split(line: bytes, openmetrics: bool) -> tuple[bytes, Series, bytes]:
-    """Cut a line into its text up to the value, the series it names, and the value's digits."""
+def _split(line: bytes, openmetrics: bool) -> tuple[int, Series, bytes]:
+    """Say where the series of a line ends, which one it is, and the digits of its value."""
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"the line has {len(line)} bytes, the limit is {MAX_LINE_BYTES}")
     end, series = _series(line)
@@ -116,7 +134,7 @@ def _split(line: bytes, openmetrics: bool) -> tuple[bytes, Series, bytes]:
     for one in timestamp:
         if (_SECONDS if openmetrics else _MILLISECONDS).fullmatch(one) is None:
             raise ValueError(f"{_show(one)} is not a timestamp")
-    return line[:end], series, digits
+    return end, series, digits
 
 
 def _series(line: bytes) -> tuple[int, Series]:

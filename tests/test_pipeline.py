@@ -202,7 +202,7 @@ def test_labels_that_churn_do_not_fill_the_memory() -> None:
     assert len(follower.engines) <= MAX_ENGINES
     assert {f"49-{i}" for i in range(20)} <= {one.engine for one in engines}
     assert len(follower._traces) <= MAX_ENGINES
-    assert len(follower._parser._known) == 20
+    assert len(follower._parser._last) == 20
 
 
 def test_an_engine_gone_from_its_page_is_forgotten_after_its_time() -> None:

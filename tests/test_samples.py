@@ -213,7 +213,7 @@ def test_label_blocks_of_a_vanished_series_are_forgotten() -> None:
     parser = Parser(vllm.NAMES)
     for page in range(50):
         parser.parse(f'{USAGE}{{model_name="{page}"}} 1\n'.encode())
-    assert len(parser._known) == 1
+    assert len(parser._last) == 1
 
 
 def test_a_number_is_read_to_the_last_bit() -> None:

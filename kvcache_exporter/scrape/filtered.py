@@ -32,6 +32,7 @@ class _Route:
     """What is known of one target; `lines` of 0 = not proved, `attempts` of 0 = given up."""
 
     url: str
+    path: str
     attempts: int = ATTEMPTS
     lines: int = 0
     names: frozenset[str] = frozenset()
@@ -64,22 +65,21 @@ class FilteredRoute:
             del self._routes[name]
 
     async def _scrape(self, target: Target) -> Scrape:
-        path = self._filtered_path(target.url)
         route = self._route(target)
-        if path is None or route.attempts == 0:
+        if route.attempts == 0:
             return await self._fetch(target, None)
         if route.lines:
-            filtered = await self._fetch(target, path)
+            filtered = await self._fetch(target, route.path)
             if filtered.body is None or self._complete(filtered.body, route):
                 return replace(filtered, filtered=True)
             route.lines = 0
-        return await self._prove(target, path, route)
+        return await self._prove(target, route)
 
-    async def _prove(self, target: Target, path: str, route: _Route) -> Scrape:
+    async def _prove(self, target: Target, route: _Route) -> Scrape:
         before = await self._fetch(target, None)
         if before.body is None:
             return before
-        filtered = await self._fetch(target, path)
+        filtered = await self._fetch(target, route.path)
         if filtered.body is None or len(filtered.body) >= len(before.body):
             route.attempts = 0
             return before
@@ -117,13 +117,16 @@ class FilteredRoute:
     def _route(self, target: Target) -> _Route:
         route = self._routes.get(target.name)
         if route is None or route.url != target.url:
-            route = self._routes[target.name] = _Route(target.url)
+            path = self._filtered_path(target.url)
+            route = _Route(target.url, path, ATTEMPTS if path else 0)
+            self._routes[target.name] = route
         return route
 
-    def _filtered_path(self, url: str) -> str | None:
+    def _filtered_path(self, url: str) -> str:
+        """Return path and query of the filtered page; "" where there can be none."""
         parts = urlsplit(url)
         if not self._query or parts.query or not parts.path.endswith("/metrics"):
-            return None
+            return ""
         return f"{parts.path}/?{self._query}"
 
 
