@@ -10,20 +10,29 @@ import re
 import socket
 import struct
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvcache_exporter.audits.answers import parse, silent
 from kvcache_exporter.model import Audit
 
 TIMEOUT_SECONDS = 1.0
-TOTAL_SECONDS = 3.0
-"""Together; who comes after that is asked in the next cycle, if those before answer by then."""
+"""For all together: everybody is asked before anybody is waited for."""
 MAX_BYTES = 256 * 1024
 MAX_AUDITS = 64
 _SOCKET = re.compile(r"@(kvcache-audit/([0-9]{1,10})/([0-9]{1,4}))$", re.MULTILINE | re.ASCII)
 _REQUEST = b"GET / HTTP/1.1\r\nHost: audit\r\n\r\n"
 _CREDENTIALS = struct.Struct("3i")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An audit that was asked and has not been heard yet."""
+
+    pid: int
+    rank: str
+    client: socket.socket
+    problem: OSError | None = None
 
 
 def read_audits(proc: Path = Path("/proc")) -> tuple[Audit, ...]:
@@ -36,29 +45,42 @@ def read_audits(proc: Path = Path("/proc")) -> tuple[Audit, ...]:
         listed = (proc / "net" / "unix").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ()
-    end = time.monotonic() + TOTAL_SECONDS
+    end = time.monotonic() + TIMEOUT_SECONDS
     found = sorted(set(_SOCKET.findall(listed)))[:MAX_AUDITS]
-    return tuple(_ask(name, int(pid), rank, end) for name, pid, rank in found)
+    asked = [_ask(name, int(pid), rank) for name, pid, rank in found]
+    return tuple(_heard(one, end) for one in asked)
 
 
-def _ask(name: str, pid: int, rank: str, end: float) -> Audit:
-    answer = b""
-    end = min(end, time.monotonic() + TIMEOUT_SECONDS)
+def _ask(name: str, pid: int, rank: str) -> _Asked:
+    client = socket.socket(socket.AF_UNIX)
+    client.setblocking(False)
     try:
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(max(0.01, end - time.monotonic()))
-            client.connect(f"\0{name}")
-            pid = _listener(client)
-            client.sendall(_REQUEST)
+        client.connect(f"\0{name}")
+        pid = _listener(client)
+        client.sendall(_REQUEST)
+    except OSError as error:
+        return _Asked(pid, rank, client, error)
+    return _Asked(pid, rank, client)
+
+
+def _heard(asked: _Asked, end: float) -> Audit:
+    answer = b""
+    try:
+        with asked.client as client:
+            if asked.problem is not None:
+                raise asked.problem
             while len(answer) < MAX_BYTES and (data := _receive(client, end)):
                 answer += data
-    except (TimeoutError, OSError) as error:
-        return silent(rank, f"it does not answer ({error}): is the engine hung?", pid)
+    except OSError as error:
+        why = f"it does not answer ({error}): is the engine hung?"
+        return silent(asked.rank, why, asked.pid)
     if not answer:
         why = "it answers nobody but root and the user whom vLLM runs as: run the exporter as such"
-        return silent(rank, why, pid)
+        return silent(asked.rank, why, asked.pid)
     audit = parse(answer.partition(b"\r\n\r\n")[2])
-    return silent(rank, "its answer is none", pid) if audit is None else replace(audit, pid=pid)
+    if audit is None:
+        return silent(asked.rank, "its answer is none", asked.pid)
+    return replace(audit, pid=asked.pid)
 
 
 def _listener(client: socket.socket) -> int:
@@ -68,8 +90,6 @@ def _listener(client: socket.socket) -> int:
 
 
 def _receive(client: socket.socket, end: float) -> bytes:
-    left = end - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("too slow")
-    client.settimeout(left)
+    """Wait for data until *end*; what has come by then is still read after it."""
+    client.settimeout(max(0.0, end - time.monotonic()))
     return client.recv(65536)

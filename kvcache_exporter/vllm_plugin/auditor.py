@@ -6,17 +6,19 @@ import os
 import queue
 import threading
 import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from kvcache_exporter.vllm_plugin.known import Known
 from kvcache_exporter.vllm_plugin.walk import (
     GHOST,
-    Counts,
     Snapshot,
     UnsupportedError,
     count,
+    nobodys_blocks,
     snapshot,
 )
 
@@ -31,13 +33,18 @@ SETTLE_SECONDS = 10.0
 """A block must stay nobody's this long: frees may be a step behind."""
 CONNECTOR_SETTLE_SECONDS = 600.0
 """A connector may pin blocks without a request while it transfers them."""
+RETRY_SECONDS = 60.0
+"""After a failure: seldom, for it may fail each time; not never, for it may have been chance."""
 EVENTS = ("abort", "request", "preemption", "transfer_error")
 
 
 class Auditor:
-    """Watches one scheduler; ``step`` is called in the engine's thread after each step."""
+    """Watches one scheduler; ``step`` is called in the engine's thread after each step.
 
-    def __init__(self, scheduler: Any, clock: Callable[[], float] = time.time) -> None:
+    Waits are measured by *clock*, which nobody sets back; only what is told has the time of day.
+    """
+
+    def __init__(self, scheduler: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._scheduler = scheduler
         self._clock = clock
         self._due = 0.0
@@ -45,22 +52,21 @@ class Auditor:
         self._orphaned: deque[tuple[float, int]] = deque(maxlen=1024)
         self._ghosts: deque[tuple[float, int]] = deque(maxlen=1024)
         self._after: Counter[str] = Counter()
-        self._work: queue.Queue[tuple[Snapshot, Counter[str]]] = queue.Queue(maxsize=1)
-        self._counts: Counts | None = None
+        self._work: queue.Queue[tuple[float, Snapshot, Counter[str]]] = queue.Queue(maxsize=1)
+        self._known: Known | None = None
         self._copy_seconds = 0.0
         self._count_seconds = 0.0
-        self._samples = 0
         self._baseline = 0
         self.unsupported: str | None = None
         self._connector = getattr(scheduler, "connector", None) is not None
         with suppress(Exception):  # told as unsupported at the first sample
             # Some releases set blocks aside at start that are neither free nor anybody's.
-            self._baseline = count(snapshot(scheduler, clock())).orphaned
+            self._baseline = nobodys_blocks(snapshot(scheduler, 0.0))
         threading.Thread(target=self._run, name="kvcache-audit", daemon=True).start()
 
     def step(self) -> None:
         """Take a sample if one is due; costs a comparison otherwise."""
-        if self._clock() >= self._due and self.unsupported is None:
+        if self._clock() >= self._due:
             self._sample()
 
     def happened(self, event: str) -> None:
@@ -69,70 +75,61 @@ class Auditor:
 
     def report(self) -> dict[str, Any]:
         """Say what is known now; an idle engine is sampled here, for it makes no steps."""
-        if self._is_idle() and self._clock() >= self._due and self.unsupported is None:
+        if self._is_idle() and self._clock() >= self._due:
             self._sample(still=self._is_idle)
             time.sleep(0.05)  # the count follows in the other thread
-        counts = self._counts
-        told: dict[str, Any] = {
+        known = self._known
+        told = {
             "format": 1,
             "pid": os.getpid(),
             "engine": str(engine_rank(self._scheduler)),
             "supported": self.unsupported is None,
             "reason": self.unsupported,
             "connector": self._connector,
-            "samples": self._samples,
+            "samples": 0 if known is None else known.samples,
             "copy_seconds": round(self._copy_seconds, 6),
             "count_seconds": round(self._count_seconds, 6),
         }
-        if counts is not None:
-            told |= {
-                "time": counts.time,
-                "age_seconds": round(self._clock() - counts.time, 3),
-                "pool_blocks": counts.pool_blocks,
-                "free_blocks": counts.free_blocks,
-                "cached_blocks": counts.cached_blocks,
-                "owners": dict(counts.owners) | {"set_aside": self._baseline},
-                "requests": dict(counts.requests),
-                "oldest_seconds": dict(counts.oldest_seconds),
-                "orphaned_blocks": counts.orphaned,
-                "settled_orphaned_blocks": self._settled(self._orphaned),
-                "settled_ghost_blocks": self._settled(self._ghosts),
-                "orphaned_after": dict(self._after),
-            }
-        return told
+        return told if known is None else told | known.told(self._clock(), self._baseline)
 
     def _sample(self, still: Callable[[], bool] = lambda: True) -> None:
         """Copy what is there, unless it turns out that it has not stood *still* meanwhile."""
-        start = time.perf_counter()
+        start, now = time.perf_counter(), self._clock()
+        self._due = now + RETRY_SECONDS
         try:
-            seen = snapshot(self._scheduler, self._clock())
-        except UnsupportedError as error:
-            self.unsupported = str(error)
-            return
+            seen = snapshot(self._scheduler, time.time())
         except RuntimeError:  # a table changed under us, which only an idle sample can meet
+            self._due = now + SAMPLE_SECONDS
             return
-        if not still():
+        except Exception as error:
+            self.unsupported = _reason("looking", error)
             return
         self._copy_seconds = time.perf_counter() - start
-        self._due = self._clock() + sample_interval(self._copy_seconds, self._count_seconds)
+        self._due = now + sample_interval(self._copy_seconds, self._count_seconds)
+        if not still():
+            return
         with suppress(queue.Full):  # the last one is still being counted: this one is left out
-            self._work.put_nowait((seen, self._events))
+            self._work.put_nowait((now, seen, self._events))
             self._events = Counter()
 
     def _run(self) -> None:
         while True:
-            seen, events = self._work.get()
-            begin = time.thread_time()
             try:
-                counts = count(seen, self._baseline, lambda: time.sleep(PAUSE_SECONDS))
+                self._count(*self._work.get())
+                self.unsupported = None
             except Exception as error:
-                self.unsupported = f"counting failed: {type(error).__name__}: {error}"
-                continue
-            self._count_seconds = time.thread_time() - begin
-            self._attribute(counts.orphaned, events)
-            self._orphaned.append((counts.time, counts.orphaned))
-            self._ghosts.append((counts.time, counts.owners[GHOST]))
-            self._counts, self._samples = counts, self._samples + 1
+                self.unsupported = _reason("counting", error)
+
+    def _count(self, now: float, seen: Snapshot, events: Counter[str]) -> None:
+        begin = time.thread_time()
+        counts = count(seen, self._baseline, lambda: time.sleep(PAUSE_SECONDS))
+        self._count_seconds = time.thread_time() - begin
+        self._attribute(counts.orphaned, events)
+        self._orphaned.append((now, counts.orphaned))
+        self._ghosts.append((now, counts.owners[GHOST]))
+        samples = 1 if self._known is None else self._known.samples + 1
+        settled = self._settled(self._orphaned), self._settled(self._ghosts)
+        self._known = Known(now, counts, *settled, dict(self._after), samples)
 
     def _attribute(self, orphaned: int, events: Counter[str]) -> None:
         """Put new orphans down to the kind of end before them, if it was one kind only."""
@@ -144,15 +141,23 @@ class Auditor:
     def _settled(self, samples: deque[tuple[float, int]]) -> int | None:
         """Smallest number in the time to settle, its first moment included; None = too early."""
         wait = CONNECTOR_SETTLE_SECONDS if self._connector else SETTLE_SECONDS
-        seen = tuple(samples)  # the counting thread may add to it meanwhile
-        before = [place for place, (time, _) in enumerate(seen) if time <= seen[-1][0] - wait]
-        return min(blocks for _, blocks in seen[before[-1] :]) if before else None
+        last = samples[-1][0]
+        before = [place for place, (at, _) in enumerate(samples) if at <= last - wait]
+        return min(blocks for _, blocks in tuple(samples)[before[-1] :]) if before else None
 
     def _is_idle(self) -> bool:
         try:
             return not self._scheduler.has_requests()
         except Exception:
             return False
+
+
+def _reason(what: str, error: Exception) -> str:
+    if isinstance(error, UnsupportedError):
+        return str(error)
+    *_, last = traceback.extract_tb(error.__traceback__)  # its text might have a request's id
+    place = f"{os.path.basename(last.filename)}:{last.lineno}"
+    return f"{what} failed: {type(error).__name__} at {place}"
 
 
 def sample_interval(copy_seconds: float, count_seconds: float) -> float:

@@ -21,20 +21,29 @@ class Audits:
 
     def __init__(self) -> None:
         self._pid = 0
-        self._by_scheduler: weakref.WeakKeyDictionary[Any, Auditor] = weakref.WeakKeyDictionary()
+        self._by_scheduler: weakref.WeakKeyDictionary[Any, Auditor | None] = (
+            weakref.WeakKeyDictionary()
+        )
         self._by_manager: weakref.WeakKeyDictionary[Any, Auditor] = weakref.WeakKeyDictionary()
 
-    def of(self, scheduler: Any) -> Auditor:
-        """Return the auditor of *scheduler*, made and served at its first step."""
+    def of(self, scheduler: Any) -> Auditor | None:
+        """Return the auditor of *scheduler*, made and served at its first step; None = it failed.
+
+        It is tried once: whatever fails would cost every step.
+        """
         if self._pid != os.getpid():
             self.__init__()  # type: ignore[misc]
             self._pid = os.getpid()
-        auditor = self._by_scheduler.get(scheduler)
-        if auditor is None:
-            auditor = self._by_scheduler[scheduler] = Auditor(scheduler)
-            serve(auditor.report, engine_rank(scheduler))
-            with suppress(AttributeError, TypeError):  # what is missing is told as unsupported
-                self._by_manager[scheduler.kv_cache_manager] = auditor
+        if scheduler not in self._by_scheduler:
+            self._by_scheduler[scheduler] = None
+            self._by_scheduler[scheduler] = self._made(scheduler)
+        return self._by_scheduler[scheduler]
+
+    def _made(self, scheduler: Any) -> Auditor:
+        auditor = Auditor(scheduler)
+        serve(auditor.report, engine_rank(scheduler))
+        with suppress(AttributeError, TypeError):  # what is missing is told as unsupported
+            self._by_manager[scheduler.kv_cache_manager] = auditor
         return auditor
 
     def of_manager(self, manager: Any) -> Auditor | None:
@@ -62,7 +71,9 @@ def patch() -> None:
 def _after_step(make_stats: Any, audits: Audits) -> Any:
     def audited(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            audits.of(self).step()
+            auditor = audits.of(self)
+            if auditor is not None:
+                auditor.step()
         except Exception as error:  # whatever goes wrong in here, the engine goes on
             log.debug("kvcache audit: %s", error)
         return make_stats(self, *args, **kwargs)

@@ -2,7 +2,8 @@
 
 By default the socket has a name in Linux' abstract namespace, ``@kvcache-audit/PID/RANK``: it
 needs no file, vanishes with the process, and the exporter finds it in ``/proc/net/unix``. Only root
-and the user whom vLLM runs as get an answer.
+and the user whom vLLM runs as get an answer. The number is only to be unique; who listens is the
+kernel's word.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -23,51 +25,87 @@ NAME = "kvcache-audit"
 REQUEST_BYTES = 4096
 TIMEOUT_SECONDS = 2.0
 RETRY_SECONDS = 1.0
+CLIENTS_AT_ONCE = 8
+"""Each in a thread of its own, so that one who says nothing keeps nobody else waiting."""
+PID_LIMIT = 1 << 22
+"""Linux gives no larger one; what is added to a pid that a process of another pid namespace has."""
+NAMES = 16
+
+Report = Callable[[], dict[str, Any]]
 
 
-def serve(report: Callable[[], dict[str, Any]], rank: int) -> None:
-    """Serve *report* in a thread until the process ends; a socket that fails is only logged."""
+def serve(report: Report, rank: int) -> None:
+    """Serve *report* in a thread until the process ends.
+
+    What cannot be listened at yet is tried again: the engine before may still hold the port.
+    """
+    address = os.environ.get("KVCACHE_AUDIT_LISTEN", "")
     try:
-        listener = _listen(os.environ.get("KVCACHE_AUDIT_LISTEN", ""), rank)
+        listener = _listen(address, rank)
     except (OSError, ValueError) as error:
-        log.warning("kvcache audit: cannot listen, nobody will be told: %s", error)
-        return
+        log.warning("kvcache audit: cannot listen, nobody is told until it can: %s", error)
+        listener = None
     threading.Thread(
-        target=_answer_all, args=(listener, report), name="kvcache-audit-serve", daemon=True
-    ).start()
+        target=_serve, args=(listener, address, rank, report), name="kvcache-audit-serve",
+        daemon=True,
+    ).start()  # fmt: skip
+
+
+def _serve(listener: socket.socket | None, address: str, rank: int, report: Report) -> None:
+    while listener is None:
+        time.sleep(RETRY_SECONDS)
+        with suppress(OSError, ValueError):
+            listener = _listen(address, rank)
+    # A child that outlives this process would keep a socket open at which nobody answers.
+    os.register_at_fork(after_in_child=listener.close)
+    slots = threading.BoundedSemaphore(CLIENTS_AT_ONCE)
+    while True:
+        slots.acquire()
+        try:
+            client, _ = listener.accept()
+            threading.Thread(target=_attend, args=(client, report, slots), daemon=True).start()
+        except (OSError, RuntimeError) as error:  # no file descriptor or thread left: that passes
+            log.debug("kvcache audit: %s", error)
+            slots.release()
+            time.sleep(RETRY_SECONDS)
 
 
 def _listen(address: str, rank: int) -> socket.socket:
-    if address:
-        host, _, port = address.rpartition(":")
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        at = (host.strip("[]") or "127.0.0.1", int(port) + rank)
-        return socket.create_server(at, family=family)
+    if not address:
+        return _listen_on_this_host(rank)
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    at = (host.strip("[]") or "127.0.0.1", int(port) + rank)
+    return socket.create_server(at, family=family)
+
+
+def _listen_on_this_host(rank: int) -> socket.socket:
+    """Take the first name that is free: containers may share a network and have pids of their own.
+
+    Raises OSError when none is.
+    """
     listener = socket.socket(socket.AF_UNIX)
+    for attempt in range(NAMES):
+        try:
+            listener.bind(f"\0{NAME}/{os.getpid() + attempt * PID_LIMIT}/{rank}")
+            listener.listen(CLIENTS_AT_ONCE)
+            return listener
+        except OSError as error:
+            last = error
+    listener.close()
+    raise last
+
+
+def _attend(client: socket.socket, report: Report, slots: threading.BoundedSemaphore) -> None:
     try:
-        listener.bind(f"\0{NAME}/{os.getpid()}/{rank}")
-    except OSError:
-        listener.close()
-        raise
-    listener.listen(8)
-    return listener
-
-
-def _answer_all(listener: socket.socket, report: Callable[[], dict[str, Any]]) -> None:
-    while True:
-        try:
-            client, _ = listener.accept()
-        except OSError as error:  # such as no file descriptor left: that passes
-            log.debug("kvcache audit: %s", error)
-            time.sleep(RETRY_SECONDS)
-            continue
-        try:
-            with client:
-                client.settimeout(TIMEOUT_SECONDS)
-                if _may(client):
-                    _answer(client, report)
-        except Exception as error:  # a client that misbehaves is its own problem
-            log.debug("kvcache audit: %s", error)
+        with client:
+            client.settimeout(TIMEOUT_SECONDS)
+            if _may(client):
+                _answer(client, report)
+    except Exception as error:  # a client that misbehaves is its own problem
+        log.debug("kvcache audit: %s", error)
+    finally:
+        slots.release()
 
 
 def _may(client: socket.socket) -> bool:
@@ -78,7 +116,7 @@ def _may(client: socket.socket) -> bool:
     return user in (0, os.getuid())
 
 
-def _answer(client: socket.socket, report: Callable[[], dict[str, Any]]) -> None:
+def _answer(client: socket.socket, report: Report) -> None:
     if not client.recv(REQUEST_BYTES).startswith(b"GET "):
         return
     body = json.dumps(report()).encode()

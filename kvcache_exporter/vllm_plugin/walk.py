@@ -116,6 +116,28 @@ def count(seen: Snapshot, baseline: int = 0, pause: Callable[[], None] = lambda:
 
     *baseline* blocks were set aside when the engine started.
     """
+    owners = _owners(seen, pause)
+    nobodys = seen.pool_blocks - seen.free_blocks - sum(owners.values()) - baseline
+    requests, oldest = _requests(seen)
+    return Counts(
+        time=seen.time,
+        pool_blocks=seen.pool_blocks,
+        free_blocks=seen.free_blocks,
+        cached_blocks=min(seen.free_blocks, _cached(seen, pause)),
+        orphaned=max(0, nobodys),
+        owners=owners,
+        requests=requests,
+        oldest_seconds=oldest,
+    )
+
+
+def nobodys_blocks(seen: Snapshot) -> int:
+    """Return the blocks that are not free and nobody's; uses up the tables of *seen*."""
+    owned = sum(_owners(seen, lambda: None).values())
+    return max(0, seen.pool_blocks - seen.free_blocks - owned)
+
+
+def _owners(seen: Snapshot, pause: Callable[[], None]) -> dict[str, int]:
     owner_of = [bytearray(size) for size in seen.sizes]
     for owner, table in sorted(_by_owner(seen), key=lambda pair: -pair[0]):
         marks = owner_of[table.pool]
@@ -125,22 +147,10 @@ def count(seen: Snapshot, baseline: int = 0, pause: Callable[[], None] = lambda:
             pause()
     for marks, null in zip(owner_of, seen.nulls, strict=True):
         marks[null] = 0
-    owners = {
+    return {
         name: sum(marks.count(number) for marks in owner_of)
         for number, name in enumerate(OWNERS, 1)
     }
-    referenced = seen.pool_blocks - seen.free_blocks - baseline
-    requests, oldest = _requests(seen)
-    return Counts(
-        time=seen.time,
-        pool_blocks=seen.pool_blocks,
-        free_blocks=seen.free_blocks,
-        cached_blocks=min(seen.free_blocks, _cached(seen, pause)),
-        orphaned=max(0, referenced - sum(owners.values())),
-        owners=owners,
-        requests=requests,
-        oldest_seconds=oldest,
-    )
 
 
 def _cached(seen: Snapshot, pause: Callable[[], None]) -> int:
