@@ -16,8 +16,9 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from conftest import Server, free_port, start, stop
+from evidence import is_below
 from load import Load, complete, words
+from server import Server, free_port, start, stop
 
 from kvcache_exporter.audits.local import read_audits
 from kvcache_exporter.hosts.gpu_watch import HostGpus
@@ -67,14 +68,6 @@ def audit(server: Server) -> Audit:
             return mine[0]
         time.sleep(0.3)
     raise AssertionError("no audit answers")
-
-
-def is_below(pid: int, ancestor: int) -> bool:
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return False
 
 
 def busy(server: Server, case: Case) -> list[threading.Thread]:

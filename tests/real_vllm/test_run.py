@@ -14,8 +14,8 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
-from conftest import BLOCKS, Server, free_port
 from load import Load, complete, words
+from server import BLOCKS, Server, free_port
 
 INTERVAL = "1"
 

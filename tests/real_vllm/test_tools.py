@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from conftest import BLOCKS, Server
 from load import Load
+from server import BLOCKS, Server
 
 SHORT = ("--duration", "25s", "--concurrency", "6", "--settle", "3s", "--interval", "1")
 
