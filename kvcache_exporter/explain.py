@@ -93,6 +93,8 @@ def _owners(audit: Audit | None) -> Iterator[str]:
     for owner, blocks in owners:
         share = blocks / pool
         yield f"    {owner:18} {blocks:>10,}  {share:6.1%}  {'#' * round(40 * share)}"
+    if audit.double_booked_blocks:
+        yield f"    ! {audit.double_booked_blocks:,} blocks are free and somebody's at once"
     yield from (f"    {count:,} orphaned after {event}" for event, count in audit.orphaned_after)
 
 

@@ -283,6 +283,8 @@ class Audit:
     oldest_seconds: tuple[tuple[str, float], ...] = ()
     """(owner, age of its oldest request)."""
     orphaned_blocks: int | None = None
+    double_booked_blocks: int | None = None
+    """Free and somebody's at once, as owners and free blocks are more than the pool."""
     settled_orphaned_blocks: int | None = None
     """Orphaned for longer than any free may lag; None while that time is not over."""
     settled_ghost_blocks: int | None = None

@@ -73,6 +73,7 @@ AUDIT = Audit(
     requests=(("running", 2),),
     oldest_seconds=(("running", 12.5),),
     orphaned_blocks=3,
+    double_booked_blocks=0,
     settled_orphaned_blocks=2,
     settled_ghost_blocks=1,
     orphaned_after=(("abort", 3),),

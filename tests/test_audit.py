@@ -289,6 +289,8 @@ def test_explain_stacks_the_owners() -> None:
         "    free                       30   30.0%  ############",
         "    5 orphaned after abort",
     ]
+    broken = replace(counted, double_booked_blocks=3)
+    assert "    ! 3 blocks are free and somebody's at once" in _owners(broken)
     assert "changed inside" in " ".join(_owners(silent("0", "vLLM has changed inside")))
     assert list(_owners(None)) == []
 
@@ -300,6 +302,7 @@ def test_explain_stacks_the_owners() -> None:
         (Audit(7, "0", True, pool_blocks=9, settled_orphaned_blocks=2), Level.PROBLEM),
         (Audit(7, "0", True, settled_orphaned_blocks=0, settled_ghost_blocks=1), Level.PROBLEM),
         (Audit(7, "0", True, orphaned_blocks=2), Level.UNKNOWN),
+        (Audit(7, "0", True, pool_blocks=9, double_booked_blocks=1), Level.PROBLEM),
         (silent("0", "vLLM has changed inside"), Level.WARNING),
     ],
 )

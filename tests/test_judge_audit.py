@@ -108,11 +108,18 @@ def test_a_trend_is_overruled_where_every_block_has_a_living_owner() -> None:
     "audit",
     [
         replace(COUNTED, owners=(("finished_delayed", 2_000),)),
+        replace(COUNTED, owners=(("connector_pinned", 2_000),)),
         replace(COUNTED, supported=False, reason="changed inside"),
         NOT_SETTLED,
         replace(COUNTED, age_seconds=600.0),
     ],
-    ids=["blocks wait for a transfer", "not supported", "not settled", "old"],
+    ids=[
+        "blocks wait for a transfer",
+        "blocks are pinned for one",
+        "not supported",
+        "not settled",
+        "old",
+    ],
 )
 def test_a_count_that_proves_nothing_overrules_nothing(audit: Audit) -> None:
     assert slow_growth(audit).leak_active

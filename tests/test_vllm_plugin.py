@@ -66,6 +66,14 @@ def test_the_null_block_belongs_to_nobody_and_is_no_orphan() -> None:
     assert counted(scheduler).owners["running"] == 3
 
 
+def test_a_block_that_is_free_and_in_a_table_at_once_is_told() -> None:
+    scheduler = Scheduler("0.32.0")
+    for block in scheduler.give("a", Status.RUNNING, 6)[:2]:
+        block.ref_cnt = 0
+    counts = counted(scheduler)
+    assert (counts.double_booked, counts.orphaned) == (2, 0)
+
+
 def test_blocks_of_several_groups_come_from_one_pool() -> None:
     scheduler = Scheduler("0.32.0", groups=3)
     for group in range(3):
@@ -195,16 +203,21 @@ def test_orphans_count_once_they_have_settled_and_are_put_down_to_what_came_befo
     assert step(auditor, clock, auditing.SETTLE_SECONDS)["settled_orphaned_blocks"] == 3
 
 
-def test_with_a_connector_blocks_take_longer_to_settle() -> None:
+def test_with_a_connector_blocks_of_nobody_are_its_own_until_they_have_settled() -> None:
     scheduler, clock = Scheduler("0.32.0"), Clock()
     scheduler.connector = object()  # type: ignore[assignment]
     scheduler.give("a", Status.RUNNING, 1)
-    scheduler.pool.take(3)
     auditor = Auditor(scheduler, clock)
+    scheduler.pool.take(3)
+    auditor.happened("request")
     for _ in range(4):
         told = step(auditor, clock, 60.0)
-
+    assert (told["orphaned_blocks"], told["owners"]["connector_pinned"]) == (0, 3)
     assert told["settled_orphaned_blocks"] is None
+
+    told = step(auditor, clock, auditing.CONNECTOR_SETTLE_SECONDS)
+    assert (told["orphaned_blocks"], told["owners"]["connector_pinned"]) == (3, 0)
+    assert told["orphaned_after"] == {}, "what it pins at each request was not lost there"
 
 
 def test_samples_are_limited_by_time_and_by_their_own_cost() -> None:

@@ -80,11 +80,12 @@ def lost_blocks(audit: Audit) -> int | None:
 def nothing_lost(audit: Audit | None) -> bool:
     """Whether every block in use belongs to a request that is alive, and has for long enough.
 
-    Blocks of finished requests may wait for a transfer that never comes, so these prove nothing.
+    Blocks that wait for a transfer which may never come prove nothing.
     """
     if audit is None or not audit.supported:
         return False
-    held = dict(audit.owners).get("finished_delayed", 0)
+    owners = dict(audit.owners)
+    held = owners.get("finished_delayed", 0) + owners.get("connector_pinned", 0)
     return lost_blocks(audit) == 0 and gone_blocks(audit) == 0 and not held
 
 
@@ -128,6 +129,7 @@ def _audit(told: Mapping[str, Any]) -> Audit:
         requests=_counts(told.get("requests")),
         oldest_seconds=_ages(told.get("oldest_seconds")),
         orphaned_blocks=_count(told.get("orphaned_blocks")),
+        double_booked_blocks=_count(told.get("double_booked_blocks")),
         settled_orphaned_blocks=_count(told.get("settled_orphaned_blocks")),
         settled_ghost_blocks=_count(told.get("settled_ghost_blocks")),
         orphaned_after=_counts(told.get("orphaned_after")),

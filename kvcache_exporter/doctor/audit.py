@@ -22,6 +22,9 @@ def _answer(question: str, audit: Audit) -> Answer:
     if not audit.supported:
         text = f"counts nothing: {audit.reason}"
         return Answer(question, Level.WARNING, text, "see docs/audit.md for what it needs")
+    if audit.double_booked_blocks:
+        text = f"{audit.double_booked_blocks:,} blocks are free and somebody's at once"
+        return Answer(question, Level.PROBLEM, text, "restart vLLM: requests may mix")
     lost = lost_blocks(audit)
     if lost is None:
         text = f"{audit.orphaned_blocks or 0:,} blocks are nobody's so far"

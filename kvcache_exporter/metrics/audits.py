@@ -66,6 +66,12 @@ METRICS: tuple[Metric[EngineStatus], ...] = (
         "Blocks in the table of a request that is long gone: they are lost.",
         lambda a: a.settled_ghost_blocks,
     ),
+    _counted(
+        "kvcache_audit_double_booked_blocks",
+        "Blocks by which owners and free ones are more than the pool: the engine's own books are "
+        "wrong, and two requests may write to one block.",
+        lambda a: a.double_booked_blocks,
+    ),
     Metric(
         "kvcache_audit_orphaned_after_blocks",
         "Blocks orphaned since the engine started, by the kind of event that came right before.",

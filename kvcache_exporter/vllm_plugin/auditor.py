@@ -32,7 +32,7 @@ PAUSE_SECONDS = 0.0005
 SETTLE_SECONDS = 10.0
 """A block must stay nobody's this long: frees may be a step behind."""
 CONNECTOR_SETTLE_SECONDS = 600.0
-"""A connector may pin blocks without a request while it transfers them."""
+"""A connector may pin blocks without a request while it transfers them; so they are told as its."""
 RETRY_SECONDS = 60.0
 """After a failure: seldom, for it may fail each time; not never, for it may have been chance."""
 EVENTS = ("abort", "request", "preemption", "transfer_error")
@@ -128,14 +128,15 @@ class Auditor:
         self._orphaned.append((now, counts.orphaned))
         self._ghosts.append((now, counts.owners[GHOST]))
         samples = 1 if self._known is None else self._known.samples + 1
-        settled = self._settled(self._orphaned), self._settled(self._ghosts)
-        self._known = Known(now, counts, *settled, dict(self._after), samples)
+        lost, ghosts = self._settled(self._orphaned), self._settled(self._ghosts)
+        pinned = counts.orphaned - (lost or 0) if self._connector else 0
+        self._known = Known(now, counts, lost, ghosts, pinned, dict(self._after), samples)
 
     def _attribute(self, orphaned: int, events: Counter[str]) -> None:
         """Put new orphans down to the kind of end before them, if it was one kind only."""
         before = self._orphaned[-1][1] if self._orphaned else 0
         kinds = [event for event in EVENTS if events[event]]
-        if orphaned > before:
+        if orphaned > before and not self._connector:  # that may have pinned them
             self._after[kinds[0] if len(kinds) == 1 else "several"] += orphaned - before
 
     def _settled(self, samples: deque[tuple[float, int]]) -> int | None:

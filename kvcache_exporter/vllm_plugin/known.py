@@ -18,6 +18,8 @@ class Known:
     counts: Counts
     settled_orphaned: int | None
     settled_ghosts: int | None
+    pinned: int
+    """Nobody's for now, where a connector may hold them for a transfer."""
     orphaned_after: Mapping[str, int]
     samples: int
 
@@ -30,10 +32,12 @@ class Known:
             "pool_blocks": counts.pool_blocks,
             "free_blocks": counts.free_blocks,
             "cached_blocks": counts.cached_blocks,
-            "owners": dict(counts.owners) | {"set_aside": baseline},
+            "owners": dict(counts.owners)
+            | {"set_aside": baseline, "connector_pinned": self.pinned},
             "requests": dict(counts.requests),
             "oldest_seconds": dict(counts.oldest_seconds),
-            "orphaned_blocks": counts.orphaned,
+            "orphaned_blocks": counts.orphaned - self.pinned,
+            "double_booked_blocks": counts.double_booked,
             "settled_orphaned_blocks": self.settled_orphaned,
             "settled_ghost_blocks": self.settled_ghosts,
             "orphaned_after": dict(self.orphaned_after),

@@ -77,6 +77,9 @@ class Counts:
     cached_blocks: int
     """Free blocks that still hold a prefix, as they are while this is counted."""
     orphaned: int
+    double_booked: int
+    """Free and in a table at once, if nothing is orphaned: owners and free are more than the pool.
+    Two requests may then write to one block."""
     owners: Mapping[str, int]
     requests: Mapping[str, int] = field(default_factory=dict)
     oldest_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -125,6 +128,7 @@ def count(seen: Snapshot, baseline: int = 0, pause: Callable[[], None] = lambda:
         free_blocks=seen.free_blocks,
         cached_blocks=min(seen.free_blocks, _cached(seen, pause)),
         orphaned=max(0, nobodys),
+        double_booked=max(0, -nobodys),
         owners=owners,
         requests=requests,
         oldest_seconds=oldest,

@@ -16,6 +16,7 @@ COLOURS = {
     "streaming": YELLOW,
     "remote_load": PURPLE,
     "finished_delayed": "#FADE2A",
+    "connector_pinned": "#8F3BB8",
     "parked": "#D44FD4",
     "set_aside": "#7B8087",
     "cached": SKY,
@@ -43,9 +44,11 @@ def section(_: Json) -> Json:
         ),
         lines(
             "Lost blocks, by count",
-            "Blocks that stayed nobody's for longer than any free may lag. Any of them is a leak.",
+            "Blocks that stayed nobody's for longer than any free may lag. Any of them is a leak. "
+            "Free and in use at once: the engine's own books are wrong.",
             Query(engine(blocks.format("settled_orphaned")), "Orphaned"),
             Query(engine(blocks.format("settled_ghost")), "Of requests long gone"),
+            Query(engine(blocks.format("double_booked")), "Free and in use at once"),
             Query(engine("kvcache_audit_orphaned_after_blocks", by="event"), "after {{event}}"),
             unit="locale",
             size=(8, 9),
