@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from zlib import crc32
 
 from kvcache_exporter.config import Config, shard_of
@@ -144,7 +145,7 @@ class Pipeline:
         if reading.engines and not follower.version_asked:
             follower.version_asked = True
             follower.version = await self._world.fetch_version(follower.target)
-        return follower, scrape, reading
+        return follower, replace(scrape, body=None), reading  # a thousand pages are 90 MB
 
     def _judge(
         self, looked: Looked, gpus: GpuState

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import groupby, zip_longest
+from sys import intern
 from types import MappingProxyType
 
 from kvcache_exporter.model import Problem, Sample
@@ -150,7 +151,7 @@ def _series(line: bytes) -> tuple[int, Series]:
         key, position, comma = label[1].decode(), label.end(), bool(label[3])
         if key in labels or key == "__name__":
             raise ValueError(f"the label {key} stands twice in one series")
-        labels[key] = _unescape(label[2])
+        labels[intern(key)] = intern(_unescape(label[2]))  # a fleet shares most of them
         if len(labels) > MAX_LABELS:
             raise ValueError(f"the series has more than {MAX_LABELS} labels")
     close = _CLOSE.match(line, position)

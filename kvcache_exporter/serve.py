@@ -7,6 +7,7 @@ import gc
 import logging
 import resource
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from kvcache_exporter.discovery import open_finders
 from kvcache_exporter.expose import render
 from kvcache_exporter.model import Snapshot
 from kvcache_exporter.outside import Outside
-from kvcache_exporter.own_process import own_metrics
+from kvcache_exporter.own_process import own_metrics, trim
 from kvcache_exporter.pipeline import Pipeline
 from kvcache_exporter.schema import OperatorError
 from kvcache_exporter.state_file.keep import Keeper
@@ -33,6 +34,11 @@ HTML = "text/html; charset=utf-8"
 GC_THRESHOLDS = (20_000, 20, 100)
 """By default the collector walks the history of all engines so often that it takes a sixth of our
 CPU; a cycle of scrapes leaves next to no reference cycles behind."""
+SWITCH_INTERVAL_SECONDS = 0.0005
+"""How soon a thread that computes lets another one run. While a cycle is judged and rendered, an
+answer on our port waits for that at each of its system calls; the default is ten times longer."""
+TRIM_CYCLES = 60
+"""The first cycle asks everybody at once for whole pages; later bursts are rarer."""
 Report = Callable[[Snapshot], None]
 Load = Callable[[], Config]
 
@@ -53,6 +59,7 @@ async def serve(config: Config, load: Load, report: Report) -> None:
     the web configuration is no good.
     """
     gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection to each target is kept
     loop = asyncio.get_running_loop()
@@ -88,7 +95,7 @@ async def _cycles(
     outside = Outside(config, clock)
     keeper = Keeper(None if config.state_file is None else Path(config.state_file))
     pipeline = Pipeline(config, open_finders(config), outside.world, keeper.load())
-    tick = clock()
+    tick, number = clock(), 0
     try:
         while not flags.stop.is_set():
             pipeline.notes = () if keeper.problem is None else (keeper.problem,)
@@ -100,6 +107,9 @@ async def _cycles(
             except Exception:  # the pages stay as they are: their time stamp tells that
                 log.exception("the cycle failed, the next one comes")
             keeper.save_if_due(pipeline.followers, clock())
+            if number % TRIM_CYCLES == 0:
+                trim()
+            number += 1
             tick = _next_tick(tick, pipeline.config.interval_seconds, clock())
             await _sleep_until(tick, clock, flags)
             if flags.reload.is_set():

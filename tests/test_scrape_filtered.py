@@ -76,10 +76,13 @@ class Engine:
 
 
 def scrapes(engine: Engine, times: int) -> list[Scrape]:
+    """Scrape once, which is always plain, and then *times* more; return those."""
+
     async def main() -> list[Scrape]:
         client = Client()
         route = FilteredRoute(client.fetch, WANTED, parse)
         try:
+            assert not (await route.fetch(Target("t", server.url))).filtered
             return [await route.fetch(Target("t", server.url)) for _ in range(times)]
         finally:
             await client.close()
@@ -91,7 +94,7 @@ def scrapes(engine: Engine, times: int) -> list[Scrape]:
 def test_a_proved_route_is_used_and_says_the_same() -> None:
     engine = Engine()
     plain, *filtered = scrapes(engine, 4)
-    assert engine.paths == ["/metrics", "/metrics/", "/metrics", *["/metrics/"] * 3]
+    assert engine.paths == ["/metrics"] * 2 + ["/metrics/", "/metrics"] + ["/metrics/"] * 3
     assert [one.filtered for one in (plain, *filtered)] == [False, True, True, True]
     for one in filtered:
         assert one.body is not None
@@ -99,6 +102,12 @@ def test_a_proved_route_is_used_and_says_the_same() -> None:
         # The registry keeps the asked-for families in a set, so their order is not the page's.
         assert sorted(map(str, parse(one.body))) == sorted(map(str, parse(plain.body)))
         assert len(one.body) < len(plain.body) / 2
+
+
+def test_the_first_page_does_not_wait_for_a_proof() -> None:
+    engine = Engine()
+    scrapes(engine, 0)
+    assert engine.paths == ["/metrics"]
 
 
 def test_a_busy_engine_can_still_be_proved() -> None:
@@ -115,7 +124,7 @@ def test_a_gauge_that_moved_there_and_back_is_looked_at_again() -> None:
     def flicker(engine: Engine, path: str, names: list[str]) -> None:
         nonlocal calls
         calls += 1
-        engine.running.labels("0").set(9 if calls == 2 else 2)
+        engine.running.labels("0").set(9 if calls == 3 else 2)
 
     assert [one.filtered for one in scrapes(Engine(change=flicker), 3)] == [False, False, True]
 
@@ -196,7 +205,7 @@ def test_a_series_that_appears_later_is_no_reason_for_doubt() -> None:
     def grows(engine: Engine, path: str, names: list[str]) -> None:
         nonlocal calls
         calls += 1
-        if calls == 5:
+        if calls == 6:
             engine.tokens.labels("2").inc()
 
     results = scrapes(Engine(change=grows), 4)
@@ -210,12 +219,12 @@ def test_a_failed_scrape_makes_the_next_one_prove_the_route_anew() -> None:
     def restarts(engine: Engine, path: str, names: list[str]) -> bytes | None:
         nonlocal calls
         calls += 1
-        return hostile.response(b"", status="503 X") if calls == 5 else None
+        return hostile.response(b"", status="503 X") if calls == 6 else None
 
     engine = Engine(change=restarts)
-    results = scrapes(engine, 5)
-    assert [one.body is not None for one in results] == [True, True, False, True, True]
-    assert [one.filtered for one in results] == [False, True, True, False, True]
+    results = scrapes(engine, 6)
+    assert [one.body is not None for one in results] == [True, True, False, True, True, True]
+    assert [one.filtered for one in results] == [False, True, True, False, False, True]
 
 
 @pytest.mark.parametrize("url", ["http://h/other", "http://h/metrics?x=y", "http://h/"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,15 @@ RECORDED = (
 MODEL_NAME = b"meta-llama/Llama-3.3-70B-Instruct-FP8-dynamic-2026-08-q4"
 HANDLERS = 10
 ENGINES = 8
+_MOVING: Mapping[bytes, re.Pattern[bytes]] = {
+    name: re.compile(rb"(?m)^(vllm:" + series + rb"\{[^}]*\}|" + plain + rb") [^ \n]*$")
+    for name, series, plain in (
+        (b"counter", rb"\w+_(?:total|sum|count)", rb"http_requests_total\{[^}]*\}"),
+        (b"running", rb"num_requests_running", rb"-"),
+        (b"usage", rb"kv_cache_usage_perc", rb"-"),
+    )
+}
+_BLOCKS = re.compile(rb'num_gpu_blocks="(\d+)"')
 
 
 def pages() -> Mapping[str, bytes]:
@@ -66,3 +76,25 @@ def _more_engines(page: bytes) -> bytes:
 def samples(page: bytes) -> int:
     """Count the samples of a page."""
     return sum(1 for line in page.splitlines() if line and not line.startswith(b"#"))
+
+
+class Busy:
+    """The page of an engine at work: its counters grow, its load and usage move."""
+
+    def __init__(self, page: bytes) -> None:
+        template = page.replace(b"%", b"%%")
+        for name, series in _MOVING.items():
+            template = series.sub(rb"\1 %(" + name + rb")b", template)
+        blocks = _BLOCKS.search(page)
+        self._template, self._blocks = template, int(blocks[1]) - 1 if blocks else 1
+
+    def at(self, step: int) -> bytes:
+        """Return the page at a moment; later ones have larger counters."""
+        chance = random.Random(step)
+        running = chance.randrange(8) if step % 50 else 0  # and is idle now and then
+        used = min(running * chance.randrange(1, 20), self._blocks)
+        return self._template % {
+            b"counter": b"%d.0" % (step * 7),
+            b"running": b"%d.0" % running,
+            b"usage": repr(used / self._blocks).encode(),
+        }

@@ -1,17 +1,21 @@
-"""A fleet of targets in one process of its own: one loopback address each, pages from memory."""
+"""A fleet of targets in a process of its own: a loopback address each, pages of engines at work."""
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
 import socket
+import time
 from collections.abc import Iterator, Mapping, MutableSequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from multiprocessing.synchronize import Event
 
+from benchmarks.scrape.pages import Busy
+
 PORT = 9123
+STEP_SECONDS = 0.1
 FIRST = IPv4Address("127.1.0.1")
 HEAD = (
     b"HTTP/1.1 200 OK\r\ndate: Sun, 01 Nov 2026 00:00:00 GMT\r\nserver: uvicorn\r\n"
@@ -46,12 +50,26 @@ class Fleet:
         return Asked(self.counts[place], self.counts[place + 1])
 
 
+class _Pages:
+    """What every target serves now; made once a step, so that asking them costs next to nothing."""
+
+    def __init__(self, whole: bytes, filtered: bytes) -> None:
+        self._busy = Busy(whole), Busy(filtered)
+        self._step, self._now = -1, (b"", b"")
+
+    def now(self) -> tuple[bytes, bytes]:
+        step = int(time.monotonic() / STEP_SECONDS)
+        if step != self._step:
+            whole, filtered = (_response(one.at(step)) for one in self._busy)
+            self._step, self._now = step, (whole, filtered)
+        return self._now
+
+
 class _Target(asyncio.Protocol):
     """Answers every request at once: the filtered page where names are asked for."""
 
-    def __init__(self, whole: bytes, filtered: bytes, counts: MutableSequence[int]) -> None:
-        self._whole = whole
-        self._filtered = filtered
+    def __init__(self, pages: _Pages, counts: MutableSequence[int]) -> None:
+        self._pages = pages
         self._counts = counts
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -62,7 +80,8 @@ class _Target(asyncio.Protocol):
         if data.startswith(b"GET /version"):
             self._transport.write(_response(b'{"version": "0.32.0"}'))
             return
-        answer = self._filtered if data.startswith(b"GET /metrics/?") else self._whole
+        whole, filtered = self._pages.now()
+        answer = filtered if data.startswith(b"GET /metrics/?") else whole
         self._transport.write(answer)
         for place, begin in enumerate(AGENTS.values()):
             if b"\r\nUser-Agent: " + begin in data:
@@ -76,8 +95,8 @@ def serving(count: int, whole: bytes, filtered: bytes) -> Iterator[Fleet]:
     context = multiprocessing.get_context("spawn")
     ready, over = context.Event(), context.Event()
     counts = context.Array("q", 2 * len(AGENTS), lock=False)
-    pages = (_response(whole), _response(filtered))
-    process = context.Process(target=_serve, args=(count, *pages, counts, ready, over), daemon=True)
+    arguments = (count, whole, filtered, counts, ready, over)
+    process = context.Process(target=_serve, args=arguments, daemon=True)
     process.start()
     try:
         if not ready.wait(30):
@@ -101,10 +120,10 @@ def _serve(
     over: Event,
 ) -> None:
     async def main() -> None:
-        loop = asyncio.get_running_loop()
+        loop, pages = asyncio.get_running_loop(), _Pages(whole, filtered)
         for number in range(count):
             sock = socket.create_server((str(FIRST + number), PORT), backlog=16)
-            await loop.create_server(lambda: _Target(whole, filtered, counts), sock=sock)
+            await loop.create_server(lambda: _Target(pages, counts), sock=sock)
         ready.set()
         while not over.is_set():
             await asyncio.sleep(0.2)

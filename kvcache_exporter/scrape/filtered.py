@@ -3,8 +3,8 @@
 It answers 1.7 KB in 1.3 ms where `/metrics` costs the engine's API process 59 KB and 5.8 ms
 (vLLM 0.32.0). Being undocumented it has to earn trust, target by target: with several API servers
 it answers 200 with an empty page, elsewhere the slash is a 404 or a redirect. So the route is
-proved once against plain pages taken before and after it, and left where it differs for as long as
-the target stays up.
+proved against plain pages taken before and after it, once the target has given its first page, and
+left where it differs for as long as the target stays up.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class _Route:
     url: str
     path: str
     attempts: int = ATTEMPTS
+    asked: bool = False
+    """At least once; the first page is wanted at once, proofs can wait for the second."""
     lines: int = 0
     names: frozenset[str] = frozenset()
     doubtful: frozenset[Series] | None = None
@@ -66,7 +68,8 @@ class FilteredRoute:
 
     async def _scrape(self, target: Target) -> Scrape:
         route = self._route(target)
-        if route.attempts == 0:
+        if route.attempts == 0 or not route.asked:
+            route.asked = True
             return await self._fetch(target, None)
         if route.lines:
             filtered = await self._fetch(target, route.path)
