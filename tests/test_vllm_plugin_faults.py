@@ -170,6 +170,15 @@ def test_a_port_that_is_still_held_is_taken_once_it_is_free(
     eventually(answers)
 
 
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:99999", "127.0.0.1:"])
+def test_an_address_that_is_none_is_only_logged(
+    address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("KVCACHE_AUDIT_LISTEN", address)
+    serve(lambda: {"ok": True}, 0)
+    assert "nobody is told" in caplog.text
+
+
 def test_accepting_goes_on_after_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as with no file descriptor left, or with a client that is gone already."""
     monkeypatch.setattr(server, "RETRY_SECONDS", 0.0)

@@ -34,10 +34,12 @@ class Audits:
         if self._pid != os.getpid():
             self.__init__()  # type: ignore[misc]
             self._pid = os.getpid()
-        if scheduler not in self._by_scheduler:
+        try:
+            return self._by_scheduler[scheduler]
+        except KeyError:
             self._by_scheduler[scheduler] = None
-            self._by_scheduler[scheduler] = self._made(scheduler)
-        return self._by_scheduler[scheduler]
+        auditor = self._by_scheduler[scheduler] = self._made(scheduler)
+        return auditor
 
     def _made(self, scheduler: Any) -> Auditor:
         auditor = Auditor(scheduler)

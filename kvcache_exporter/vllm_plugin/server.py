@@ -40,11 +40,14 @@ def serve(report: Report, rank: int) -> None:
     What cannot be listened at yet is tried again: the engine before may still hold the port.
     """
     address = os.environ.get("KVCACHE_AUDIT_LISTEN", "")
+    listener = None
     try:
         listener = _listen(address, rank)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         log.warning("kvcache audit: cannot listen, nobody is told until it can: %s", error)
-        listener = None
+    except (ValueError, OverflowError) as error:
+        log.warning("kvcache audit: cannot listen, nobody is told: %s", error)
+        return
     threading.Thread(
         target=_serve, args=(listener, address, rank, report), name="kvcache-audit-serve",
         daemon=True,
@@ -54,7 +57,7 @@ def serve(report: Report, rank: int) -> None:
 def _serve(listener: socket.socket | None, address: str, rank: int, report: Report) -> None:
     while listener is None:
         time.sleep(RETRY_SECONDS)
-        with suppress(OSError, ValueError):
+        with suppress(OSError):
             listener = _listen(address, rank)
     # A child that outlives this process would keep a socket open at which nobody answers.
     os.register_at_fork(after_in_child=listener.close)

@@ -1,7 +1,7 @@
 """A healthy engine that is busy for an hour: nothing may ever be counted as lost.
 
     nice python tests/real_vllm/healthy_hour.py            # an hour; needs `make real-vllm` once
-    python tests/real_vllm/healthy_hour.py --seconds 120 --out /dev/null
+    python tests/real_vllm/healthy_hour.py --seconds 120 --out short.json
 
 A real vLLM with a small pool, so that requests are preempted, under a load of which clients hang
 up at any moment. Every second the audit is asked and its answer written down, next to what the
@@ -27,6 +27,7 @@ from healthy_report import result, table
 from server import ROOT, Server, start, stop
 from steady import Steady
 
+from benchmarks.document import put
 from kvcache_exporter.audits.local import read_audits
 from kvcache_exporter.model import Audit
 
@@ -121,13 +122,18 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--keep", type=Path, help="folder for every answer; else a temporary one")
+    parser.add_argument("--recorded", action="store_true", help="show what --out has from before")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = given.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        told = hour(given.seconds, folder)
-    given.out.write_text(json.dumps(told, indent=1) + "\n")
-    say(table(told))
+    if not given.recorded:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = given.keep or Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
+            told = hour(given.seconds, folder)
+        given.out.write_text(json.dumps(told, indent=1) + "\n")
+    told = json.loads(given.out.read_text())
+    sys.stdout.write(table(told))
+    if given.out == OUT:
+        put("audit.md", "tests/real_vllm/healthy_hour.py", table(told))
     return 1 if told["wrong"] else 0
 
 
