@@ -30,6 +30,7 @@ CLIENTS_AT_ONCE = 8
 PID_LIMIT = 1 << 22
 """Linux gives no larger one; what is added to a pid that a process of another pid namespace has."""
 NAMES = 16
+MAX_PORT = 65535
 
 Report = Callable[[], dict[str, Any]]
 
@@ -45,7 +46,7 @@ def serve(report: Report, rank: int) -> None:
         listener = _listen(address, rank)
     except OSError as error:
         log.warning("kvcache audit: cannot listen, nobody is told until it can: %s", error)
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         log.warning("kvcache audit: cannot listen, nobody is told: %s", error)
         return
     threading.Thread(
@@ -79,6 +80,8 @@ def _listen(address: str, rank: int) -> socket.socket:
     host, _, port = address.rpartition(":")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     at = (host.strip("[]") or "127.0.0.1", int(port) + rank)
+    if at[1] > MAX_PORT:
+        raise ValueError(f"{address} and rank {rank} are no port")
     return socket.create_server(at, family=family)
 
 
