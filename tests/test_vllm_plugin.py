@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm_shapes import RELEASES, Block, Scheduler, Status
+from vllm_shapes import RELEASES, Block, Pool, Scheduler, Status
 
 from kvcache_exporter.vllm_plugin import auditor as auditing
 from kvcache_exporter.vllm_plugin import walk
@@ -79,6 +79,19 @@ def test_blocks_of_several_groups_come_from_one_pool() -> None:
     for group in range(3):
         scheduler.give("a", Status.RUNNING, 4, group)
     assert counted(scheduler).owners["running"] == 12
+
+
+def test_a_second_pool_has_block_ids_of_its_own() -> None:
+    """As HiSparse has one on the host."""
+    scheduler, second = Scheduler("0.32.0", groups=2), Pool(51)
+    scheduler.kv_cache_manager.coordinator.single_type_managers[1].block_pool = second
+    scheduler.give("a", Status.RUNNING, 10)
+    scheduler.tables[1]["a"] = second.take(5)
+    second.take(2)
+    counts = counted(scheduler)
+
+    assert (counts.pool_blocks, counts.free_blocks) == (150, 90 + 43)
+    assert (counts.owners["running"], counts.orphaned) == (15, 2)
 
 
 def test_counting_stops_for_breath_after_every_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
