@@ -199,8 +199,8 @@ def test_accepting_goes_on_after_it_failed(monkeypatch: pytest.MonkeyPatch) -> N
         def close(self) -> None:
             pass
 
-    arguments = (Listener(), "", 0, lambda: {"ok": True})
-    threading.Thread(target=server._serve, args=arguments, daemon=True).start()
+    arguments = (Listener(), lambda: {"ok": True})
+    threading.Thread(target=server._answer_all, args=arguments, daemon=True).start()
     with there:
         there.settimeout(10)
         there.sendall(GET)

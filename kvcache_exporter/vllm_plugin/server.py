@@ -25,18 +25,20 @@ NAME = "kvcache-audit"
 REQUEST_BYTES = 4096
 TIMEOUT_SECONDS = 2.0
 RETRY_SECONDS = 1.0
-CLIENTS_AT_ONCE = 8
-"""Each in a thread of its own, so that one who says nothing keeps nobody else waiting."""
+CLIENTS_AT_ONCE = 4
+"""A thread each, so that one who says nothing keeps nobody else waiting; made beforehand, because
+on a machine without a core to spare a new thread may wait for seconds until it runs."""
 PID_LIMIT = 1 << 22
 """Linux gives no larger one; what is added to a pid that a process of another pid namespace has."""
 NAMES = 16
+BACKLOG = 8
 MAX_PORT = 65535
 
 Report = Callable[[], dict[str, Any]]
 
 
 def serve(report: Report, rank: int) -> None:
-    """Serve *report* in a thread until the process ends.
+    """Serve *report* in threads until the process ends.
 
     What cannot be listened at yet is tried again: the engine before may still hold the port.
     """
@@ -49,10 +51,7 @@ def serve(report: Report, rank: int) -> None:
     except ValueError as error:
         log.warning("kvcache audit: cannot listen, nobody is told: %s", error)
         return
-    threading.Thread(
-        target=_serve, args=(listener, address, rank, report), name="kvcache-audit-serve",
-        daemon=True,
-    ).start()  # fmt: skip
+    _in_thread(_serve, listener, address, rank, report)
 
 
 def _serve(listener: socket.socket | None, address: str, rank: int, report: Report) -> None:
@@ -62,16 +61,30 @@ def _serve(listener: socket.socket | None, address: str, rank: int, report: Repo
             listener = _listen(address, rank)
     # A child that outlives this process would keep a socket open at which nobody answers.
     os.register_at_fork(after_in_child=listener.close)
-    slots = threading.BoundedSemaphore(CLIENTS_AT_ONCE)
+    for _ in range(CLIENTS_AT_ONCE - 1):
+        _in_thread(_answer_all, listener, report)
+    _answer_all(listener, report)
+
+
+def _in_thread(work: Callable[..., None], *arguments: Any) -> None:
+    threading.Thread(target=work, args=arguments, name="kvcache-audit-serve", daemon=True).start()
+
+
+def _answer_all(listener: socket.socket, report: Report) -> None:
     while True:
-        slots.acquire()
         try:
             client, _ = listener.accept()
-            threading.Thread(target=_attend, args=(client, report, slots), daemon=True).start()
-        except (OSError, RuntimeError) as error:  # no file descriptor or thread left: that passes
+        except OSError as error:  # such as no file descriptor left: that passes
             log.debug("kvcache audit: %s", error)
-            slots.release()
             time.sleep(RETRY_SECONDS)
+            continue
+        try:
+            with client:
+                client.settimeout(TIMEOUT_SECONDS)
+                if _may(client):
+                    _answer(client, report)
+        except Exception as error:  # a client that misbehaves is its own problem
+            log.debug("kvcache audit: %s", error)
 
 
 def _listen(address: str, rank: int) -> socket.socket:
@@ -94,24 +107,12 @@ def _listen_on_this_host(rank: int) -> socket.socket:
     for attempt in range(NAMES):
         try:
             listener.bind(f"\0{NAME}/{os.getpid() + attempt * PID_LIMIT}/{rank}")
-            listener.listen(CLIENTS_AT_ONCE)
+            listener.listen(BACKLOG)
             return listener
         except OSError as error:
             last = error
     listener.close()
     raise last
-
-
-def _attend(client: socket.socket, report: Report, slots: threading.BoundedSemaphore) -> None:
-    try:
-        with client:
-            client.settimeout(TIMEOUT_SECONDS)
-            if _may(client):
-                _answer(client, report)
-    except Exception as error:  # a client that misbehaves is its own problem
-        log.debug("kvcache audit: %s", error)
-    finally:
-        slots.release()
 
 
 def _may(client: socket.socket) -> bool:
