@@ -14,6 +14,8 @@ FULL_SHARE = 0.2
 runs is then what fits, not what was asked for."""
 
 
+HEADROOM_SECONDS = 2400.0
+"""What is lost was lost all this time, so no more can be than was ever free of requests in it."""
 CHANGED = "request sizes or sharing changed, which may explain it"
 
 
@@ -46,7 +48,7 @@ def objection(
     least = settings.trend_full_ratio if full else settings.trend_ratio
     if rise <= max(least * pool, settings.trend_least_blocks):
         return "too small to tell from noise"
-    headroom = min(rows.headroom[-4:])
+    headroom = min(_recent(rows.headroom, rows.end))
     if rise >= headroom + settings.trend_ratio * pool:
         return f"only {headroom:.0f} blocks were without a request at some moment"
     first = index + 1 if kind == "step" else (index + len(rows.end)) // 2
@@ -59,6 +61,11 @@ def objection(
     if rise <= settings.trend_load_share / own * after.change_of_load(before):
         return "load changed at the same time, which may explain it"
     return None
+
+
+def _recent(values: list[float], end: list[float]) -> list[float]:
+    """The values of the last HEADROOM_SECONDS, at least of the newest row."""
+    return [v for v, time in zip(values, end, strict=True) if time > end[-1] - HEADROOM_SECONDS]
 
 
 class Mix(NamedTuple):

@@ -71,6 +71,31 @@ def _without(vector: list[float], basis: Sequence[Vector]) -> list[float]:
     return vector
 
 
+def beyond(columns: Sequence[Vector], y: Vector, weights: Vector) -> list[float]:
+    """What *columns* leave of *y* at every row, when rows of weight 0 have no say in it."""
+    square = list(map(mul, weights, weights))
+    units: list[list[float]] = []
+    for column in columns:
+        vector = _reduced(column, units, square)
+        own = _inner(vector, vector, square)
+        if own > INDEPENDENT * _inner(column, column, square):
+            norm = 1.0 / math.sqrt(own)
+            units.append([norm * v for v in vector])
+    return _reduced(y, units, square)
+
+
+def _reduced(vector: Vector, units: Sequence[Vector], square: Vector) -> list[float]:
+    rest = list(vector)
+    for unit in units:
+        share = _inner(rest, unit, square)
+        rest = [v - share * u for v, u in zip(rest, unit, strict=True)]
+    return rest
+
+
+def _inner(a: Vector, b: Vector, square: Vector) -> float:
+    return dot(list(map(mul, a, b)), square)
+
+
 def scan_steps(model: Fit) -> Scan:
     """A step between row i and row i + 1, for each i."""
     weights = model.weights

@@ -17,14 +17,9 @@ from typing import NamedTuple
 from kvcache_exporter.history import History
 from kvcache_exporter.history.blocks import trend_columns
 from kvcache_exporter.indicators import _regression as regression
+from kvcache_exporter.indicators._explain import explain
 from kvcache_exporter.indicators._objection import CHANGED, FULL_SHARE, Rows, objection
 from kvcache_exporter.judge_settings import JudgeSettings
-
-STRATUM = 1.3
-"""Where blocks may be held, only times of like throughput are compared: in classes this factor
-apart."""
-HELD_SPREAD = 0.8
-"""How much finished blocks a scrape add to the variance, where some stay held for a while."""
 
 
 class Break(NamedTuple):
@@ -86,7 +81,7 @@ def _find_break(history: History, settings: JudgeSettings) -> Break | None:
 
 def _search(rows: Rows, pool: int, history: History, settings: JudgeSettings) -> Break | None:
     """The likeliest break among these rows, rather one that nothing speaks against."""
-    model = _explain(rows, bool(history.hold_seconds))
+    model = explain(rows, bool(history.hold_seconds))
     if model.freedom < 2:
         return None
     clean = history.idle.clean_time - history.origin - settings.block_seconds
@@ -101,32 +96,6 @@ def _search(rows: Rows, pool: int, history: History, settings: JudgeSettings) ->
         if index is not None:
             found.append(_judge(kind, index, scan, model, rows, hours, pool, history, settings))
     return max(found, key=lambda b: (b.objection is None, b.score), default=None)
-
-
-def _explain(rows: Rows, holds: bool) -> regression.Fit:
-    """Explain used blocks by load; heavier load and fewer scrapes make a row less certain.
-
-    Where blocks may be held after their request, the least use in half an hour stands for it: what
-    is held comes and goes, what is lost is there even then.
-    """
-    columns = [[1.0] * len(rows.end), rows.running, rows.prompt_load, rows.output_load]
-    used, spread = rows.used, [running + 2.0 for running in rows.running]
-    if holds:
-        rate = [f / n for f, n in zip(rows.finished_load, rows.scrapes, strict=True)]
-        columns = [*_strata(rate), *columns[1:], rows.finished_load]
-        used = rows.headroom
-        spread = [s + HELD_SPREAD * r for s, r in zip(spread, rate, strict=True)]
-    full = [float(share >= FULL_SHARE) for share in rows.saturated]
-    if 0.0 < sum(full) < len(full):
-        columns.append(full)
-    weights = [math.sqrt(n / s) for n, s in zip(rows.scrapes, spread, strict=True)]
-    return regression.fit(columns, used, weights)
-
-
-def _strata(rate: list[float]) -> list[list[float]]:
-    """One column for each class of throughput, classes a factor of STRATUM apart."""
-    classes = [int(math.log(1.0 + r) / math.log(STRATUM)) for r in rate]
-    return [[float(c == wanted) for c in classes] for wanted in sorted(set(classes))]
 
 
 def _best(

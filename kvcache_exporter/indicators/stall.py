@@ -31,7 +31,7 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
         return None
     if not reading.waiting or reading.sleeping:
         return _SERVED
-    wedged, blocked = _wedged_seconds(history, reading), _blocked_seconds(history, reading)
+    wedged, blocked = wedged_seconds(history, reading), _blocked_seconds(history, reading)
     limit = CONNECTOR_SECONDS if reading.connector else WEDGED_SECONDS
     if wedged >= limit and not _parked(history, reading):
         return _answer(wedged, True, _wedge_text(reading, wedged))
@@ -45,7 +45,7 @@ def _answer(seconds: float, alarming: bool, text: str) -> Indication:
     return Indication("stall", seconds, alarming, text, state=State.STALLED)
 
 
-def _wedged_seconds(history: History, reading: EngineReading) -> float:
+def wedged_seconds(history: History, reading: EngineReading) -> float:
     """How long requests have waited while nothing ran, completed or got a token."""
     if reading.running:
         return 0.0

@@ -84,9 +84,10 @@ def _establish(
     if floor is not None and floor.low:
         return replace(leak, since=since, supported=history.time, blocks=floor.low, proven=True,
                        because=floor.because)  # fmt: skip
-    if floor is not None and floor.state is State.LEAK:
-        return replace(leak, since=since, supported=history.time, blocks=floor.value or 0.0,
-                       proven=False, because=floor.because)  # fmt: skip
+    for seen in (floor, indications.get("wedge")):
+        if seen is not None and seen.state is State.LEAK:
+            return replace(leak, since=since, supported=history.time, blocks=seen.value or 0.0,
+                           proven=False, because=seen.because)  # fmt: skip
     needed = settings.trend_blocks_in_a_row if math.isnan(leak.leaked_before) else 1
     if slope is None or not slope.alarming or leak.fires < needed:
         return replace(leak, proven=False) if leak.proven else leak
