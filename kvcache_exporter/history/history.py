@@ -33,7 +33,10 @@ to admit a request counts as a lookup.
 CUTS = ("time", "restart", "counter_fell", "pool_changed")
 """When the history was cut, and why (1 = that was it)."""
 FALLING = ("generation_tokens", "prompt_tokens", "finished_requests")
-"""Counters whose fall means that a new process answers."""
+"""Counters that a new process begins at zero."""
+ANEW_SHARE = 0.25
+"""A counter that falls below this share of itself counts anew, whatever the others do; one that
+falls alone and less took something back, such as the tokens of a preempted request."""
 
 
 _falling = attrgetter(*FALLING)
@@ -172,12 +175,23 @@ def _recent_row(now: float, reading: EngineReading) -> list[float]:
 
 
 def _cut_reasons(known: EngineReading, reading: EngineReading) -> tuple[bool, bool, bool]:
-    fell = False
-    for old, new in zip(_falling(known), _falling(reading), strict=True):
-        if old is not None and new is not None and new < old:
-            fell = True
     restart = _differ(known.process_start_time_seconds, reading.process_start_time_seconds)
-    return (restart, fell, _resized(known.pool_blocks, reading.pool_blocks))
+    return (
+        restart,
+        _counts_anew(known, reading),
+        _resized(known.pool_blocks, reading.pool_blocks),
+    )
+
+
+def _counts_anew(known: EngineReading, reading: EngineReading) -> bool:
+    """Whether one counter begins near zero again, or all of them fell."""
+    before, after = _falling(known), _falling(reading)
+    if before == after:
+        return False
+    both = [(old, new) for old, new in zip(before, after, strict=True) if old and new is not None]
+    if any(new < ANEW_SHARE * old for old, new in both):
+        return True
+    return bool(both) and all(new < old for old, new in both)
 
 
 def _resized(before: int | None, after: int | None) -> bool:
