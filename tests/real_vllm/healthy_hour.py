@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence import evidence, is_below
-from healthy_report import result, table
+from healthy_report import read, table
 from server import ROOT, Server, start, stop
 from steady import Steady
 
@@ -92,25 +92,26 @@ def watch(server: Server, seconds: float, stacks: Path) -> Iterator[Sample | dic
 
 
 def hour(seconds: float, folder: Path) -> dict[str, Any]:
-    """Run it; every answer is in *folder* as it comes."""
+    """Run it and return its result; every answer is in *folder* as it comes."""
+    folder.mkdir(parents=True, exist_ok=True)
     engine = folder / "engine.jsonl"
     server = start(folder, *POOL, KVCACHE_WATCH=str(engine), KVCACHE_STEP_SECONDS=STEP_SECONDS)
-    load, answers, unanswered = Steady(server.port), [], []
+    load, failed = Steady(server.port), 0
     said, begin = time.monotonic(), time.time()
     try:
         with load.running(), (folder / "answers.jsonl").open("w", buffering=1) as file:
             time.sleep(3.0)  # until the first step
             for told in watch(server, seconds, Path(f"{engine}.stacks")):
                 line = asdict(told) if isinstance(told, Sample) else told
-                (answers if isinstance(told, Sample) else unanswered).append(line)
+                failed += line is told
                 file.write(json.dumps(line) + "\n")
                 if time.monotonic() - said > PROGRESS_SECONDS:
                     said = time.monotonic()
-                    say(f"{time.time() - begin:.0f} s, {len(unanswered)} unanswered, {line}")
+                    last = line.get("reason", line)
+                    say(f"{time.time() - begin:.0f} s, {failed} without an answer, {last}")
     finally:
         stop(server)
-    looks = [json.loads(line) for line in engine.read_text().splitlines()]
-    return result(answers, unanswered, looks, dict(load.sent))
+    return read(folder)
 
 
 def say(text: str) -> None:
@@ -122,15 +123,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--keep", type=Path, help="folder for every answer; else a temporary one")
-    parser.add_argument("--recorded", action="store_true", help="show what --out has from before")
+    parser.add_argument("--kept", type=Path, help="folder kept before: tell again what it shows")
     given = parser.parse_args()
-    if not given.recorded:
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = given.keep or Path(temporary)
-            folder.mkdir(parents=True, exist_ok=True)
-            told = hour(given.seconds, folder)
-        given.out.write_text(json.dumps(told, indent=1) + "\n")
-    told = json.loads(given.out.read_text())
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.keep or Path(temporary)
+        told = read(given.kept) if given.kept else hour(given.seconds, folder)
+    given.out.write_text(json.dumps(told, indent=1) + "\n")
     sys.stdout.write(table(told))
     if given.out == OUT:
         put("audit.md", "tests/real_vllm/healthy_hour.py", table(told))

@@ -24,7 +24,7 @@ def told(
 ) -> dict[str, Any]:
     answers = [ANSWER | {"time": float(at)} for at in range(5)] + [ANSWER | {"time": 4.0}]
     answers[2] |= change or {}
-    return result(answers, unanswered or [], [LOOK, LOOK | (look or {})], {"completed": 3})
+    return result(answers + (unanswered or []), [LOOK, LOOK | (look or {})])
 
 
 def test_a_healthy_hour_has_nothing_wrong() -> None:
@@ -61,9 +61,14 @@ def test_what_the_engine_counts_itself_is_held_too(look: dict[str, Any], wrong: 
 
 
 def test_an_ask_without_an_answer_is_kept_with_its_reason() -> None:
-    unanswered = told(unanswered=[{"time": 2.0, "reason": "it does not answer"}])
-    assert unanswered["wrong"] == ["unanswered"]
-    assert unanswered["unanswered"][0]["reason"] == "it does not answer"
+    failed = {"time": 2.0, "reason": "it does not answer", "load": "9.1 8 7", "stacks": "..."}
+    found = told(unanswered=[failed])
+    assert found["unanswered"] == [{key: failed[key] for key in ("time", "reason", "load")}]
+    assert (found["asks"], found["samples"], found["wrong"]) == (7, 5, [])
+
+
+def test_half_a_minute_without_a_sample_is_not_an_hour_watched() -> None:
+    assert told({"time": 40.0})["wrong"] == ["not seen all the time"]
 
 
 @pytest.mark.parametrize(("count", "rank"), [(1, 0), (5, 0), (6, 0), (9, 1), (20, 5), (40, 13)])
