@@ -91,13 +91,17 @@ def watch(server: Server, seconds: float, stacks: Path) -> Iterator[Sample | dic
         time.sleep(max(0.0, now + 1.0 - time.monotonic()))
 
 
-def hour(seconds: float, folder: Path) -> dict[str, Any]:
-    """Run it and return its result; every answer is in *folder* as it comes."""
+def hour(seconds: float, folder: Path, **leak: float) -> dict[str, Any]:
+    """Run it and return its result; every answer is in *folder* as it comes.
+
+    With a *leak* (see ``Server.leak``) it is not healthy, and must be found not to be.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     engine = folder / "engine.jsonl"
     server = start(folder, *POOL, KVCACHE_WATCH=str(engine), KVCACHE_STEP_SECONDS=STEP_SECONDS)
     load, failed = Steady(server.port), 0
     said, begin = time.monotonic(), time.time()
+    server.leak(**leak)
     try:
         with load.running(), (folder / "answers.jsonl").open("w", buffering=1) as file:
             time.sleep(3.0)  # until the first step

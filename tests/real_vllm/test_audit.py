@@ -198,6 +198,11 @@ def test_a_healthy_busy_engine_has_no_orphans(tmp_path: Path) -> None:
     assert hour(60.0, tmp_path)["wrong"] == []
 
 
+def test_an_hour_with_a_leak_is_found_not_to_be_healthy(tmp_path: Path) -> None:
+    wrong = hour(40.0, tmp_path, finish=0.5)["wrong"]
+    assert wrong == ["samples_with_orphaned_blocks", "samples_with_settled_blocks"]
+
+
 def test_throughput_with_and_without_it_is_the_same_within_noise(tmp_path: Path) -> None:
     """It fails where it is more than 5 % slower for certain; ``throughput.py`` tells how much."""
     pairs = [{name: 1.0 / wall for name, (wall, _) in pair.items()} for pair in turns(tmp_path, 9)]
