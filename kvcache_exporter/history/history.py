@@ -9,8 +9,9 @@ from statistics import median
 
 from kvcache_exporter.history.blocks import BlockBuilder, append_block, new_tables
 from kvcache_exporter.history.growth import MemoryLog
+from kvcache_exporter.history.hits import HitLog
 from kvcache_exporter.history.idle import IdleLog
-from kvcache_exporter.history.marks import is_full, marks
+from kvcache_exporter.history.marks import marks
 from kvcache_exporter.history.table import NAN, Table
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Audit, EngineReading, Observation, Problem
@@ -24,12 +25,6 @@ WATCHED = ("usage_ratio", "running", "waiting", "prompt_tokens", "generation_tok
 """Readings whose last change is timed."""
 _recent = attrgetter("used_blocks", *RECENT[2:])
 _watched = attrgetter(*WATCHED)
-HITS = ("slot", "hits", "queries", "disturbed")
-"""Prefix-cache tokens per quarter of an hour; slot = Unix seconds // 900; survives restarts.
-
-Disturbed = preemptions, and scrapes with a queue before a full cache: up to vLLM 0.26 each attempt
-to admit a request counts as a lookup.
-"""
 CUTS = ("time", "restart", "counter_fell", "pool_changed")
 """When the history was cut, and why (1 = that was it)."""
 FALLING = ("generation_tokens", "prompt_tokens", "finished_requests")
@@ -65,13 +60,12 @@ class History:
         self.audit: Audit | None = None
         """What the audit inside the engine counted last; None while it is silent."""
         self.recent = Table(RECENT, 32, "d")
-        self.hits = Table(HITS, 298)
+        self.hits = HitLog()
         self.cuts = Table(CUTS, 16, "d")
         self.changed: dict[str, float] = {}
         """Unix seconds at which each of WATCHED last changed (or was first seen)."""
         self.memo: dict[str, tuple[object, object]] = {}
         """Answers that hold until the next block closes, by who asked."""
-        self._slot = NAN
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
@@ -102,7 +96,7 @@ class History:
         self._watch(known, reading)
         self.recent.append(_recent_row(self.time, reading))
         if known is not None and self.epoch_start != self.time:
-            self._hit(known, reading)
+            self.hits.add(self.time, known, reading)
         self._block(known or reading, reading)
         self.idle.add(self.time, reading, self.hold_seconds)
         if observation.gpus or self.memory.gpus:
@@ -154,20 +148,6 @@ class History:
         """Usual time between scrapes."""
         times = self.recent.column("time")
         return median(b - a for a, b in pairwise(times)) if len(times) > 1 else math.inf
-
-    def _hit(self, known: EngineReading, reading: EngineReading) -> None:
-        hits, queries = reading.prefix_hit_tokens, reading.prefix_query_tokens
-        before_hits, before_queries = known.prefix_hit_tokens, known.prefix_query_tokens
-        if hits is None or queries is None or before_hits is None or before_queries is None:
-            return
-        if hits < before_hits or queries < before_queries:
-            return  # counted anew
-        slot = self.time // 900
-        if slot != self._slot:
-            self._slot = slot
-            self.hits.append((slot, 0.0, 0.0, 0.0))
-        disturbed = (reading.preemptions or 0.0) - (known.preemptions or 0.0) + is_full(reading)
-        self.hits.add_to_last((0.0, hits - before_hits, queries - before_queries, disturbed))
 
 
 def _recent_row(now: float, reading: EngineReading) -> list[float]:

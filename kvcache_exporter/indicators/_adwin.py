@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean
 
-from kvcache_exporter.indicators._slots import SLOT_SECONDS, Slots
+from kvcache_exporter.history.hits import SLOT_SECONDS
+from kvcache_exporter.indicators._slots import Slots
 
 DELTA = 0.002
 POINTS = 0.12

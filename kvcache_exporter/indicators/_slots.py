@@ -1,14 +1,13 @@
-"""Prefix-cache tokens on a dense grid of quarter hours, with the sums of any window at hand."""
+"""Prefix-cache tokens of quarter hours, with the sums and the ratio of any window at hand."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
 from kvcache_exporter.history import History
+from kvcache_exporter.history.hits import HITS, SLOT_SECONDS
 
-SLOT_SECONDS = 900.0
 COLD_START_SLOTS = 2
 """Half an hour after a restart or a change of capacity the cache is still being filled."""
 
@@ -24,22 +23,22 @@ class Slots:
     @classmethod
     def of(cls, history: History) -> Slots:
         """Build from the history; disturbed slots and the cold start count as empty."""
-        last = int(history.time // SLOT_SECONDS)
-        begin = history.epoch_start // SLOT_SECONDS + COLD_START_SLOTS
-        slot, hits, queries, disturbed = map(history.hits.column, history.hits.columns)
-        rows = range(bisect_left(slot, begin), bisect_left(slot, last))
-        if not rows:
-            return cls((), ())
-        first = int(slot[rows[0]])
-        if last - first == len(rows) and not any(disturbed):
-            return cls(hits[rows.start : rows.stop], queries[rows.start : rows.stop])
-        dense_hits, dense_queries = [0.0] * (last - first), [0.0] * (last - first)
-        for row in rows:
-            if not disturbed[row]:
-                dense_hits[int(slot[row]) - first] = hits[row]
-                dense_queries[int(slot[row]) - first] = queries[row]
-        keep = history.hits.capacity
-        return cls(dense_hits[-keep:], dense_queries[-keep:])
+        log, now = history.hits, int(history.time // SLOT_SECONDS)
+        oldest = log.slot - len(log.table) + 1
+        begin = int(history.epoch_start // SLOT_SECONDS) + COLD_START_SLOTS
+        part = slice(max(0, begin - oldest), max(0, now - oldest))
+        silent = [0.0] * min(now - log.slot - 1, log.table.capacity)
+        columns = [list(log.table.column(name)) for name in HITS]
+        for column in columns if log.disturbed else ():
+            for back in range(log.disturbed.bit_length()):
+                if log.disturbed >> back & 1:
+                    column[-1 - back] = 0.0
+        hits, queries = ((column + silent)[part] for column in columns)
+        return cls(hits, queries)
+
+    def hits(self, begin: int, end: int) -> float:
+        """Tokens found between two slots."""
+        return self._hits[end] - self._hits[begin]
 
     def tokens(self, begin: int, end: int) -> float:
         """Queried tokens between two slots."""
@@ -52,16 +51,13 @@ class Slots:
         tokens = self.tokens(begin, end)
         if tokens < least_tokens or tokens <= 0:
             return None
-        return (self._hits[end] - self._hits[begin]) / tokens
+        return self.hits(begin, end) / tokens
 
 
 def recent_ratio(history: History, slots: int) -> float | None:
     """Hit ratio of the last slots, the open one included; None without a lookup in them."""
-    oldest = history.time // SLOT_SECONDS - slots
-    hits = queries = 0.0
-    for back in range(min(slots + 1, len(history.hits))):
-        if history.hits.last("slot", back) < oldest:
-            break
-        hits += history.hits.last("hits", back)
-        queries += history.hits.last("queries", back)
+    log = history.hits
+    oldest = int(history.time // SLOT_SECONDS) - slots
+    rows = range(min(len(log.table), log.slot - oldest + 1))
+    hits, queries = (sum(log.table.last(name, back) for back in rows) for name in HITS)
     return hits / queries if queries > 0 else None

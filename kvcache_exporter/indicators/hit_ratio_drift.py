@@ -1,84 +1,60 @@
 """The prefix hit ratio against the same hours of earlier days; against itself on the first day.
 
-A drop counts when it is large (both in points and as a share), several times the noise that the
-same engine shows between equal hours of different days, and still there at the end of its window.
-Only token sums are compared, never lifetime ratios, and never across a restart or a change of
-capacity; slots with preemptions or with a queue before a full cache are left out, because lookups
-are counted again there up to vLLM 0.26.
+A drop counts when it is large (both in points and as a share), several times what such a window
+strays by on this engine, still there in the last hour, and no work of a single odd hour. Only token
+sums are compared, never lifetime ratios, and never across a restart or a change of capacity; slots
+with preemptions or with a queue before a full cache are left out, because lookups are counted again
+there up to vLLM 0.26.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import median, stdev
+from statistics import median
 
 from kvcache_exporter.history import History
+from kvcache_exporter.history.hits import SLOT_SECONDS
 from kvcache_exporter.indicators._adwin import Cut, first_cut
-from kvcache_exporter.indicators._slots import SLOT_SECONDS, Slots, recent_ratio
+from kvcache_exporter.indicators._hit_noise import (
+    DAY,
+    HOUR,
+    MIN_TOKENS,
+    WIDTHS,
+    drawn,
+    wandering,
+)
+from kvcache_exporter.indicators._slots import Slots, recent_ratio
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication
 
 EVERY_SECONDS = 300.0
-DAY = 96
-"""Slots in a day."""
 REFERENCE_DAYS = 3
-REFERENCE_OFFSETS = (-4, 0, 4)
-"""The hour before and after belong to the same time of day."""
 RATIO_SLOTS = 8
 """The ratio that is shown covers two hours."""
-MIN_TOKENS = 100_000
-INFORMATION_TOKENS = 50_000
-"""Fewer queried tokens than this say nothing, not even that hits are never counted."""
-ENOUGH_PAIRS = 6
-PRIOR_NOISE = 0.03
-PRIOR_WEIGHT = 3.0
-"""Noise assumed before there are days to compare, worth as much as three of them."""
-REQUEST_TOKENS = 3_000
-"""Tokens that hit or miss together: a typical token stands in a prompt of twice the mean length."""
-TAIL_SHARE = 0.6
-"""Share of the required drop that the last two quarters of the window must still show."""
-SMALLEST_LOOK = 0.05
-"""Smaller gaps are not worth the arithmetic."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One length of window, in slots, and what it takes to alarm there.
-
-    Tuned on development seeds only: short windows find large drops soon, long ones small and slow
-    drops at all.
-    """
-
-    slots: int
-    points: float
-    share: float
-    sigmas: float
-
-
-WINDOWS = (
-    Window(8, 0.08, 0.15, 3.7),
-    Window(12, 0.08, 0.15, 3.8),
-    Window(16, 0.08, 0.15, 3.6),
-    Window(32, 0.07, 0.13, 3.0),
-)
+FIRST_DAY_TOKENS = 100_000
+"""In each of the equal pieces that ADWIN cuts the first day into."""
+POINTS = 0.07
+SHARE = 0.13
+SIGMAS = 4.4
+"""Tuned on development draws only, as are the widths and the prior of the noise."""
+SMALLEST_NOISE = 0.01
+LASTING_SHARE = 0.5
+"""Share of the required drop that the last hour must still show."""
+COMMON_SHARE = 0.6
+"""Share of the drop that must be left without the window's oddest hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
     """A window beside the same hours of earlier days."""
 
+    width: int
     now: float
     usual: float
-    noise: float
-    tail: float
-    """Drop that the end of the window still shows."""
-
-    def exceeds(self, window: Window) -> bool:
-        """Whether the drop is large, certain and lasting."""
-        least = max(window.points, window.share * self.usual)
-        gone = self.usual - self.now
-        return gone > least and gone > window.sigmas * self.noise and self.tail > TAIL_SHARE * least
+    noise: float | None
+    """Standard deviation of the drop; None where it is too small to ask."""
+    drifted: bool = False
 
 
 def indicate(history: History, settings: JudgeSettings) -> Indication | None:
@@ -86,19 +62,38 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     reading = history.known
     if reading is None or reading.prefix_query_tokens is None:
         return _printed(history)
-    if not reading.prefix_hit_tokens and reading.prefix_query_tokens >= INFORMATION_TOKENS:
+    if not reading.prefix_hit_tokens and reading.prefix_query_tokens >= MIN_TOKENS:
         return _never_hit(reading.prefix_query_tokens)
-    slots, now = Slots.of(history), recent_ratio(history, RATIO_SLOTS)
-    drops = [(window, drop) for window in WINDOWS if (drop := _drop(slots, window.slots))]
-    if not drops:
-        return _first_day(now, first_cut(slots, MIN_TOKENS))
-    window, drop = next(((w, d) for w, d in drops if d.exceeds(w)), drops[0])
-    hours = window.slots * SLOT_SECONDS / 3600
+    found, now = _found(history), recent_ratio(history, RATIO_SLOTS)
+    if isinstance(found, Drop):
+        return _answer(now, found.usual, found.drifted, _text(found))
+    return _first_day(now, found)
+
+
+def _found(history: History) -> Drop | Cut | None:
+    """What the finished slots tell, looked at once a slot."""
+    key = (history.epoch, history.time // SLOT_SECONDS)
+    known = history.memo.get("hit_ratio_drift")
+    if known is None or known[0] != key:
+        known = history.memo["hit_ratio_drift"] = (key, _find(Slots.of(history)))
+    return known[1]  # type: ignore[return-value]
+
+
+def _find(slots: Slots) -> Drop | Cut | None:
+    drops = [drop for width in WIDTHS if (drop := _drop(slots, width))]
+    drifted = [drop for drop in drops if drop.drifted]
+    return (drifted or drops)[0] if drops else first_cut(slots, FIRST_DAY_TOKENS)
+
+
+def _text(drop: Drop) -> str:
+    hours = drop.width * SLOT_SECONDS / 3600
     text = (
-        f"prefix hit ratio {drop.now:.1%} over {hours:.0f} h, {drop.usual:.1%} at the same time of "
-        f"earlier days ({(drop.usual - drop.now) / drop.noise:.1f} times the usual noise)"
+        f"prefix hit ratio {drop.now:.1%} over {hours:g} h, {drop.usual:.1%} at the same time of "
+        "earlier days"
     )
-    return _answer(now, drop.usual, drop.exceeds(window), text)
+    if drop.noise is None:
+        return text
+    return f"{text} ({(drop.usual - drop.now) / drop.noise:.1f} times the usual noise)"
 
 
 def _answer(now: float | None, usual: float | None, drifted: bool, text: str) -> Indication:
@@ -147,55 +142,48 @@ def _first_day(now: float | None, cut: Cut | None) -> Indication | None:
 def _drop(slots: Slots, width: int) -> Drop | None:
     end = slots.count
     now = slots.ratio(end - width, end, MIN_TOKENS)
-    begins = [end - width - day * DAY for day in range(1, REFERENCE_DAYS + 1)]
-    begins = [begin for begin in begins if begin >= 0]
-    references = [
-        slots.ratio(max(0, begin + offset), begin + width + offset, MIN_TOKENS)
-        for begin in begins
-        for offset in REFERENCE_OFFSETS
-    ]
-    known = [ratio for ratio in references if ratio is not None]
-    if now is None or len(known) < 2:
+    days = [_usual(slots, width, day) for day in range(1, REFERENCE_DAYS + 1)]
+    known = [ratio for ratio in days if ratio is not None]
+    if now is None or not known:
         return None
-    usual, quarters = median(known), _quarters(slots, width)
-    if usual - now < SMALLEST_LOOK or len(quarters) < 4:
-        return Drop(now, usual, max(0.01, PRIOR_NOISE), 0.0)
-    between_days = _noise(slots, width)
-    if width > WINDOWS[0].slots:  # a short window has more pairs to learn the noise from
-        short = WINDOWS[0].slots
-        between_days = max(between_days, _noise(slots, short) * math.sqrt(short / width))
-    drawn = math.sqrt(usual * (1 - usual) * REQUEST_TOKENS / slots.tokens(end - width, end))
-    within = max(between_days, drawn, stdev(quarters) / 2)
-    noise = math.hypot(within, between_days / math.sqrt(len(begins)))
-    return Drop(now, usual, max(0.01, noise), usual - max(quarters[-2:]))
+    usual = median(known)
+    gone, least = usual - now, max(POINTS, SHARE * usual)
+    if gone <= least:
+        return Drop(width, now, usual, None)
+    noise = _noise(slots, width, usual, len(known))
+    last_hour = usual - (slots.ratio(end - HOUR, end, 1.0) or 0.0)
+    common = usual - _without_oddest_hour(slots, width)
+    lasting = last_hour > LASTING_SHARE * least and common > COMMON_SHARE * gone
+    return Drop(width, now, usual, noise, lasting and gone > SIGMAS * noise)
 
 
-def _quarters(slots: Slots, width: int) -> list[float]:
-    step, begin = width // 4, slots.count - width
-    ratios = (slots.ratio(begin + step * i, begin + step * (i + 1), 1.0) for i in range(4))
-    return [ratio for ratio in ratios if ratio is not None]
+def _usual(slots: Slots, width: int, days: int) -> float | None:
+    """Ratio of these hours that many days ago; the hour before and after belong to them."""
+    begin = slots.count - width - days * DAY
+    if begin < 0:
+        return None
+    return slots.ratio(max(0, begin - HOUR), begin + width + HOUR, MIN_TOKENS)
 
 
-def _noise(slots: Slots, width: int) -> float:
-    """Standard deviation of a window between equal hours of consecutive days, before this one.
-
-    The last day is left out where enough is known without it: a drift in it is no noise.
-    """
-    squares = _squares(slots, width, slots.count - DAY)
-    if len(squares) < ENOUGH_PAIRS:
-        squares = _squares(slots, width, slots.count - width)
-    # Windows overlap by half, so that two of them are worth one.
-    weight = len(squares) / 2 + PRIOR_WEIGHT
-    return math.sqrt((sum(squares) / 2 + PRIOR_WEIGHT * PRIOR_NOISE**2) / weight)
+def _noise(slots: Slots, width: int, usual: float, days: int) -> float:
+    """Standard deviation of now minus usual, usual being a longer window on each of the days."""
+    tokens = slots.tokens(slots.count - width, slots.count)
+    variance = wandering(slots, width) + drawn(usual, tokens)
+    share = width / (width + 2 * HOUR) / days
+    return max(SMALLEST_NOISE, math.sqrt(variance * (1 + share)))
 
 
-def _squares(slots: Slots, width: int, end: int) -> list[float]:
-    """Half the squared differences between windows up to *end* and those a day earlier."""
-    squares = []
-    while end - width - DAY >= 0:
-        later = slots.ratio(end - width, end, MIN_TOKENS)
-        earlier = slots.ratio(end - width - DAY, end - DAY, MIN_TOKENS)
-        if later is not None and earlier is not None:
-            squares.append((later - earlier) ** 2 / 2)
-        end -= max(1, width // 2)
-    return squares
+def _without_oddest_hour(slots: Slots, width: int) -> float:
+    """Highest ratio that leaving out an hour can give: one batch of strangers is no drift."""
+    begin, end = slots.count - width, slots.count
+    return max(
+        _joint(slots, (begin, odd), (odd + HOUR, end)) for odd in range(begin, end - HOUR + 1)
+    )
+
+
+def _joint(slots: Slots, *windows: tuple[int, int]) -> float:
+    """Ratio of windows together; infinite where nothing was looked up, which confirms no drop."""
+    tokens = sum(slots.tokens(begin, end) for begin, end in windows)
+    if tokens <= 0:
+        return math.inf
+    return sum(slots.hits(begin, end) for begin, end in windows) / tokens

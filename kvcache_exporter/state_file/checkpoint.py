@@ -26,7 +26,7 @@ from kvcache_exporter.model import Finding, Judgement, Problem, State
 from kvcache_exporter.state_file import plain
 
 MAGIC = b"KVCX"
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct(">4sHQI")
 MOST_BYTES = 1 << 30
 Judges = dict[str, dict[str, Judge]]

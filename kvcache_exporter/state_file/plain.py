@@ -14,6 +14,7 @@ from typing import Any
 from kvcache_exporter.history import History
 from kvcache_exporter.history.blocks import BlockBuilder
 from kvcache_exporter.history.growth import GrowthWatch, MemoryLog
+from kvcache_exporter.history.hits import HitLog
 from kvcache_exporter.history.idle import IdleLog
 from kvcache_exporter.history.table import Table
 from kvcache_exporter.judge.leak import Leak
@@ -36,6 +37,7 @@ def _blank() -> dict[str, Any]:
     """One new object of each mutable class, to be filled in."""
     return {
         "history": History(JudgeSettings()),
+        "hits": HitLog(),
         "idle": IdleLog(JudgeSettings().together_seconds),
         "memory": MemoryLog(),
         "growth": GrowthWatch(),
