@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import openai_server
+import pytest
 from openai_server import Behaviour
 
 from kvcache_exporter.follow import Follower
@@ -79,6 +80,19 @@ def test_a_place_that_cannot_be_written_is_told_until_it_can(tmp_path: Path) -> 
     keeper.save({})
     assert keeper.problem is not None
     (tmp_path / "state.new").rmdir()
+    keeper.save({})
+    assert keeper.problem is None
+
+
+def test_a_judge_that_cannot_be_written_is_a_problem_and_no_crash(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keeper, one = Keeper(tmp_path / "state"), follower(1e9)
+    keeper.load()
+    one.judges["0"].history.held_seconds = object()  # type: ignore[attr-defined]
+    keeper.save({"a": one})
+    assert keeper.problem is not None
+    assert "internal error" in caplog.text
     keeper.save({})
     assert keeper.problem is None
 

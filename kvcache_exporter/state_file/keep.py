@@ -6,6 +6,7 @@ that is shown, and never a reason not to run.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,8 @@ from kvcache_exporter.follow import Follower
 from kvcache_exporter.model import Problem
 from kvcache_exporter.state_file import checkpoint
 from kvcache_exporter.state_file.checkpoint import Judges, LockedError
+
+log = logging.getLogger(__name__)
 
 SAVE_SECONDS = 300.0
 
@@ -56,6 +59,11 @@ class Keeper:
         except OSError as error:
             text = f"{self._path}: cannot be written ({error.strerror}): verdicts would not survive"
             self.problem = Problem("state_file", f"{text} a restart; free the disk, or correct it")
+        except Exception:
+            log.exception("%s: internal error", self._path)
+            self.problem = Problem(
+                "state_file", "what is remembered cannot be written: report it with the log"
+            )
         else:
             self.problem = None
 

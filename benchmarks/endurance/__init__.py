@@ -1,0 +1,1 @@
+"""Whether the exporter itself leaks: days of faults that come and go, virtual and real ones."""
