@@ -1,7 +1,7 @@
 """What one scrape costs us, step by step; with --fleets also peers, our port, memory, a real vLLM.
 
 python -m benchmarks.scrape                                        two minutes, prints
-python -m benchmarks.scrape --fleets docs [--vllm URL --pid PID]   ten minutes, writes a document
+python -m benchmarks.scrape --fleets docs [--vllm URL --pid PID]   18 minutes, writes a document
 """
 
 from __future__ import annotations

@@ -7,8 +7,11 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
+from benchmarks.document import place
+from benchmarks.endurance.__main__ import COMMAND as ENDURANCE
 from benchmarks.scrape import engine, fleet, memory, report, serving
 from benchmarks.scrape.pages import filtered
 from benchmarks.scrape.scrapers import PEERS, scrapers
@@ -49,8 +52,16 @@ One page a minute of an engine whose load moves at random.
 {memory}
 ## What a scrape costs the engine
 
-{engine}"""
-NO_ENGINE = "Not measured in this run: give `--vllm URL --pid PID` of a running vLLM.\n"
+A real vLLM on this machine's CPU. Nearly all of the filtered page's cost are four histograms, of
+which we need sums and counts: `prometheus_client` makes all their buckets before it drops them.
+
+{engine}
+## Days of faults
+
+{endurance}"""
+NO_ENGINE = (
+    "Not measured in this run: `make real-vllm` installs one, or give `--vllm` and `--pid`.\n"
+)
 
 
 def write(
@@ -70,7 +81,9 @@ def write(
         for scraper in scrapers()
     ]
     served = serving.measure(sizes[-1], page, cut)
-    asked = report.engine_table(engine.measure(*vllm)) if vllm else NO_ENGINE
+    with nullcontext(vllm) if vllm else engine.installed() as found:
+        asked = report.engine_table(engine.measure(*found)) if found else NO_ENGINE
+    path = folder / "performance.md"
     text = TEXT.format(
         machine=_machine(),
         page_bytes=len(page),
@@ -82,8 +95,9 @@ def write(
         served=report.served_table(served),
         memory=report.memory_table(kept),
         engine=asked,
+        endurance=place(path, ENDURANCE),
     )
-    (folder / "performance.md").write_text(text)
+    path.write_text(text)
     (folder / "images").mkdir(exist_ok=True)
     report.picture(costs, folder / "images" / "performance.png")
 

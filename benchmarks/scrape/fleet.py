@@ -13,7 +13,7 @@ from benchmarks.scrape.processes import cpu_seconds, resident_bytes, running
 from benchmarks.scrape.scrapers import INTERVAL_SECONDS, Scraper
 from benchmarks.scrape.targets import serving
 
-WARM_UP_SECONDS = 2.5 * INTERVAL_SECONDS
+WARM_UP_SECONDS = 2 * INTERVAL_SECONDS
 MEASURED_SECONDS = 3 * INTERVAL_SECONDS
 
 

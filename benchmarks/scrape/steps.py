@@ -16,7 +16,7 @@ from kvcache_exporter.samples import Parser
 from kvcache_exporter.scrape import Client
 
 TARGETS = 100
-ROUNDS = 15
+ROUNDS = 10
 WARM_UP = 3
 
 
