@@ -269,7 +269,9 @@ class Audit:
     """Data-parallel rank as the engine knows it."""
     supported: bool
     reason: str | None = None
-    """Why nothing is counted: the engine's insides are not what the audit knows."""
+    """Why nothing is counted."""
+    heard: bool = True
+    """False = it did not answer; where it did, it is the engine's insides that it does not know."""
     time: float | None = None
     age_seconds: float | None = None
     """Of the newest sample, by the engine's clock; a hung engine makes no more."""

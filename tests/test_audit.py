@@ -202,8 +202,16 @@ def test_an_audit_that_cannot_be_read_becomes_a_problem_that_says_what_to_do(
     scrape: Scrape, reason: str
 ) -> None:
     [problem] = mute([fetched("0", scrape)])
-    assert problem.code == "audit"
+    assert problem.code == "audit_silent"
     assert reason in problem.text
+
+
+def test_an_engine_that_the_audit_does_not_know_is_told_apart_from_one_that_is_silent() -> None:
+    told = parse(json.dumps(report(supported=False, reason="vLLM has changed inside")).encode())
+    assert told is not None
+    [problem] = mute([told])
+    assert problem.code == "audit_unsupported"
+    assert "vLLM has changed inside" in problem.text
 
 
 def test_an_audit_that_counts_is_preferred_to_one_that_does_not() -> None:
@@ -316,7 +324,7 @@ def test_an_audit_that_fails_harms_nothing_but_itself() -> None:
 
     assert 'kvcache_audit_up{target="good:1",engine="0"} 0.0' in page
     assert 'kvcache_used_blocks{target="good:1",engine="0"} 7' in page
-    assert {p.code for p in snapshot.targets[0].problems} == {"audit"}
+    assert {p.code for p in snapshot.targets[0].problems} == {"audit_silent"}
 
 
 def test_the_documented_costs_are_those_of_the_benchmark() -> None:

@@ -32,7 +32,7 @@ def parse(body: bytes) -> Audit | None:
 
 def silent(engine: str, reason: str, pid: int = 0) -> Audit:
     """Stand for an audit that should be there and did not answer."""
-    return Audit(pid, engine, supported=False, reason=reason)
+    return Audit(pid, engine, supported=False, reason=reason, heard=False)
 
 
 def audit_targets(target: Target, engines: Sequence[str]) -> dict[str, Target]:
@@ -103,7 +103,8 @@ def mute(audits: Iterable[Audit]) -> Iterator[Problem]:
     for one in audits:
         if not one.supported:
             text = f"the audit inside engine {one.engine} counts nothing: {one.reason}"
-            yield Problem("audit", f"{text} (docs/audit.md; KVCACHE_AUDIT=0 switches it off)")
+            code = "audit_unsupported" if one.heard else "audit_silent"
+            yield Problem(code, f"{text} (docs/audit.md; KVCACHE_AUDIT=0 switches it off)")
 
 
 def _add_to_port(url: str, rank: int) -> str | None:
