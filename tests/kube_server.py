@@ -66,6 +66,8 @@ class Cluster:
     """End watches in the middle of a line."""
     end_watches: bool = False
     """End them in order, but at once."""
+    dead_watches: bool = False
+    """Let watches neither send nor end, as behind a NAT that has forgotten them."""
     nonsense: bytes = b""
     """Answer lists with this."""
     huge_event: bool = False
@@ -161,7 +163,11 @@ def serve(cluster: Cluster, folder: Path) -> Iterator[str]:
             self.send_header("Content-Type", "application/json")
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
+            dead = cluster.dead_watches
             try:
+                while dead and not cluster.over:
+                    with cluster.condition:
+                        cluster.condition.wait(0.1)
                 while cluster.huge_event:
                     self.wfile.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
                 while not cluster.over and not cluster.end_watches:

@@ -10,6 +10,7 @@ import pytest
 from kube_server import Cluster, pod
 from pod_finder import Pauses, eventually, following, names, soon, told
 
+from kvcache_exporter.discovery import _kube_api
 from kvcache_exporter.discovery._kube_api import Api
 from kvcache_exporter.discovery.kubernetes import LONGEST_PAUSE_SECONDS, Kubernetes
 from kvcache_exporter.sd_config import KubernetesConfig
@@ -33,6 +34,19 @@ def test_a_watch_that_drops_in_the_middle_of_a_line_loses_nothing(tmp_path: Path
         assert eventually(lambda: cluster.watches > 0)
         cluster.put(pod("a"))
         assert eventually(lambda: names(finder) == {"prod/a:8000"})
+
+
+def test_a_watch_that_died_silently_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_kube_api, "WATCH_SECONDS", 0.5 - _kube_api.WATCH_GRACE_SECONDS)
+    cluster = Cluster(dead_watches=True)
+    cluster.put(pod("a"))
+    with following(cluster, tmp_path) as finder:
+        assert eventually(lambda: names(finder) == {"prod/a:8000"} and cluster.watches > 0)
+        cluster.dead_watches = False
+        cluster.put(pod("b"))
+        assert eventually(lambda: names(finder) == {"prod/a:8000", "prod/b:8000"})
 
 
 def test_a_refusal_keeps_the_last_list_says_its_age_and_the_fix(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ from kvcache_exporter.discovery._hang_up import hang_up
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAGE_LIMIT = 250
 WATCH_SECONDS = 240
-"""Time after which the server ends a watch; the client waits a little longer for a dead link."""
+"""Time after which the server ends a watch."""
+WATCH_GRACE_SECONDS = 10.0
+"""One that is silent for so much longer is dead."""
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 """Four times what etcd can store of one pod."""
 GONE = 410
@@ -130,7 +132,7 @@ class Api:
             "resourceVersion": version,
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        return Watch(self._get(path, query, WATCH_SECONDS + 10.0, stream=True))
+        return Watch(self._get(path, query, WATCH_SECONDS + WATCH_GRACE_SECONDS, stream=True))
 
     def _get(
         self, path: str, query: Mapping[str, str], timeout_seconds: float, stream: bool = False

@@ -1,5 +1,6 @@
 """The exporter as a process on a machine whose driver hangs for ever."""
 
+import contextlib
 import http.server
 import json
 import os
@@ -13,6 +14,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import hostile
 import pytest
 from nvml_scenario import Driver, gpu
 
@@ -87,3 +89,21 @@ def test_a_driver_that_hangs_for_ever_harms_neither_metrics_nor_exit(engine, tmp
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_signal_ends_it_while_targets_clients_and_driver_all_hang(tmp_path):
+    driver = Driver(tmp_path / "nvml.json")
+    driver.path.write_text(json.dumps(HANGS["in a call"]))
+    with hostile.serve(hostile.hang) as server, contextlib.ExitStack() as stack:
+        process, address = started(server.url, driver)
+        try:
+            while not page(address, "/-/healthy") or not server.connections:
+                time.sleep(0.1)
+            listen = ("127.0.0.1", int(address.rpartition(":")[2]))
+            for _ in range(50):
+                stack.enter_context(socket.create_connection(listen)).send(b"GET /metrics")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=5) == 0
+        finally:
+            process.kill()
+            process.wait()
