@@ -124,8 +124,8 @@ class Pipeline:
     async def _look(self, follower: Follower, begin: float, spread: float) -> Looked:
         target = follower.target
         if spread:
-            slot = spread * (crc32(target.name.encode()) / 2**32) // SLOT_SECONDS
-            await asyncio.sleep(begin + slot * SLOT_SECONDS - asyncio.get_running_loop().time())
+            turn = begin + _slot(target.name, spread)
+            await asyncio.sleep(turn - asyncio.get_running_loop().time())
         try:
             return await self._read(follower)
         except Exception:
@@ -229,3 +229,8 @@ class Pipeline:
             "raise max_engines or split the targets over several exporters"
         )
         return (Problem("too_many_engines", text),)
+
+
+def _slot(name: str, spread: float) -> float:
+    """Return when in a cycle a target has its turn: always the same, so that its interval holds."""
+    return spread * (crc32(name.encode()) / 2**32) // SLOT_SECONDS * SLOT_SECONDS

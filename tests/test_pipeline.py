@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -251,6 +252,13 @@ def test_a_thousand_targets_are_spread_and_the_first_cycle_waits_for_nobody() ->
     one._cycles = 1
     assert one._spread(10) == pytest.approx(10 * pipeline.SPREAD_SECONDS_PER_TARGET)
     assert one._spread(100_000) == 10 - config.scrape_timeout_seconds
+
+
+def test_targets_have_their_turns_together_and_evenly_over_the_cycle() -> None:
+    turns = Counter(pipeline._slot(f"server-{n}:8000", 5.0) for n in range(1000))
+    slots = round(5.0 / pipeline.SLOT_SECONDS)
+    assert sorted(turns) == pytest.approx([n * pipeline.SLOT_SECONDS for n in range(slots)])
+    assert max(turns.values()) < 3 * 1000 / slots
 
 
 @pytest.mark.parametrize(
