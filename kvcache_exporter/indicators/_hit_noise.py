@@ -21,6 +21,9 @@ MIN_TOKENS = 50_000
 REQUEST_TOKENS = 2_000
 """Tokens that hit or miss together: a typical token stands in a prompt of twice the mean length."""
 ENOUGH = 6
+"""Windows of earlier days, without the last one."""
+APART = 2
+"""Slots between neighbours, so that what wanders within an hour does not look alike in both."""
 PRIOR = 0.05**2
 """Variance of the shortest window before anything is learned, ..."""
 PRIOR_WEIGHT = 8.0
@@ -67,8 +70,9 @@ def _days(slots: Slots, width: int, end: int) -> list[float]:
 def _neighbours(slots: Slots, width: int) -> list[float]:
     """Windows beside the mean of those before and after, which a daily rhythm hardly touches."""
     found = []
-    for end in range(slots.count - width, 3 * width - 1, -(width // 2)):
-        ends = (end, end - width, end - 2 * width)
+    lag = width + APART
+    for end in range(slots.count - width, 2 * lag + width - 1, -(width // 2)):
+        ends = (end, end - lag, end - 2 * lag)
         parts = [(w, e - width, e) for w, e in zip((1.0, -2.0, 1.0), ends, strict=True)]
         found.append(_square(slots, width, *parts))
     return [square for square in found if square is not None]

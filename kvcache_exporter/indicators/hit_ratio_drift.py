@@ -36,7 +36,7 @@ FIRST_DAY_TOKENS = 100_000
 """In each of the equal pieces that ADWIN cuts the first day into."""
 POINTS = 0.07
 SHARE = 0.13
-SIGMAS = 4.4
+SIGMAS = 4.2
 """Tuned on development draws only, as are the widths and the prior of the noise."""
 SMALLEST_NOISE = 0.01
 LASTING_SHARE = 0.5
