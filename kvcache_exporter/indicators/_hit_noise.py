@@ -8,8 +8,6 @@ contrast squared and without the first part.
 
 from __future__ import annotations
 
-import math
-
 from kvcache_exporter.indicators._slots import Slots
 
 DAY = 96
@@ -37,24 +35,36 @@ def drawn(ratio: float, tokens: float) -> float:
     return max(0.02, ratio * (1 - ratio)) * REQUEST_TOKENS / tokens
 
 
-def wandering(slots: Slots, width: int) -> float:
-    """Variance of a window beyond the luck of the draw.
+class Wandering:
+    """Variance of windows beyond the luck of the draw, learned when first asked for.
 
     Each width learns from its own contrasts and begins from what the next shorter one learned, as
-    if hours were independent. The last day is left out where enough is known without it: a drift
-    in it is no noise.
+    if hours were independent.
     """
-    variance, shorter = PRIOR, WIDTHS[0]
-    for known in WIDTHS[: WIDTHS.index(width) + 1]:
-        prior, shorter = variance * shorter / known, known
-        days = _days(slots, known, slots.count - DAY)
-        if len(days) < ENOUGH:
-            days = _days(slots, known, slots.count - known)
-        squares = days + _neighbours(slots, known)
-        # Windows overlap by half, so that two of them are worth one.
-        weight = len(squares) / 2 + PRIOR_WEIGHT
-        variance = (max(0.0, sum(squares) / 2) + PRIOR_WEIGHT * prior) / weight
-    return variance
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._known: dict[int, float] = {}
+
+    def variance(self, width: int) -> float:
+        """Variance of the ratio of such a window."""
+        if width not in self._known:
+            at = WIDTHS.index(width)
+            shorter = WIDTHS[at - 1] if at else width
+            prior = self.variance(shorter) * shorter / width if at else PRIOR
+            self._known[width] = _learned(self._slots, width, prior)
+        return self._known[width]
+
+
+def _learned(slots: Slots, width: int, prior: float) -> float:
+    """Weigh what is known; of days the last one only if need be: a drift in it is no noise."""
+    days = _days(slots, width, slots.count - DAY)
+    if len(days) < ENOUGH:
+        days = _days(slots, width, slots.count - width)
+    squares = days + _neighbours(slots, width)
+    # Windows overlap by half, so that two of them are worth one.
+    weight = len(squares) / 2 + PRIOR_WEIGHT
+    return (max(0.0, sum(squares) / 2) + PRIOR_WEIGHT * prior) / weight
 
 
 def _days(slots: Slots, width: int, end: int) -> list[float]:
@@ -80,14 +90,13 @@ def _neighbours(slots: Slots, width: int) -> list[float]:
 
 def _square(slots: Slots, width: int, *parts: Part) -> float | None:
     """Estimate the variance of a window by one contrast, None where too few tokens are known."""
-    contrast = luck = scale = 0.0
-    ratios = [slots.ratio(begin, end, MIN_TOKENS) for _, begin, end in parts]
-    known = [ratio for ratio in ratios if ratio is not None]
-    if len(known) < len(parts):
-        return None
-    mean = math.fsum(known) / len(known)
-    for ratio, (weight, begin, end) in zip(known, parts, strict=True):
+    contrast = luck = scale = mean = 0.0
+    for weight, begin, end in parts:
+        ratio = slots.ratio(begin, end, MIN_TOKENS)
+        if ratio is None:
+            return None
+        mean += ratio / len(parts)
         contrast += weight * ratio
-        luck += weight**2 * drawn(mean, slots.tokens(begin, end))
+        luck += weight**2 / slots.tokens(begin, end)
         scale += weight**2 * width / (end - begin)
-    return (contrast**2 - luck) / scale
+    return (contrast**2 - drawn(mean, 1.0) * luck) / scale

@@ -58,6 +58,6 @@ def recent_ratio(history: History, slots: int) -> float | None:
     """Hit ratio of the last slots, the open one included; None without a lookup in them."""
     log = history.hits
     oldest = int(history.time // SLOT_SECONDS) - slots
-    rows = range(min(len(log.table), log.slot - oldest + 1))
-    hits, queries = (sum(log.table.last(name, back) for back in rows) for name in HITS)
+    newest = max(0, min(len(log.table), log.slot - oldest + 1))
+    hits, queries = (sum(log.table.column(name)[-newest:]) for name in HITS) if newest else (0, 0)
     return hits / queries if queries > 0 else None

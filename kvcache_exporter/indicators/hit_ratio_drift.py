@@ -21,8 +21,8 @@ from kvcache_exporter.indicators._hit_noise import (
     HOUR,
     MIN_TOKENS,
     WIDTHS,
+    Wandering,
     drawn,
-    wandering,
 )
 from kvcache_exporter.indicators._slots import Slots, recent_ratio
 from kvcache_exporter.judge_settings import JudgeSettings
@@ -80,9 +80,14 @@ def _found(history: History) -> Drop | Cut | None:
 
 
 def _find(slots: Slots) -> Drop | Cut | None:
-    drops = [drop for width in WIDTHS if (drop := _drop(slots, width))]
-    drifted = [drop for drop in drops if drop.drifted]
-    return (drifted or drops)[0] if drops else first_cut(slots, FIRST_DAY_TOKENS)
+    """The shortest window that drifted, else the shortest that can be compared at all."""
+    wandering, shortest = Wandering(slots), None
+    for width in WIDTHS:
+        drop = _drop(slots, width, wandering)
+        if drop is not None and drop.drifted:
+            return drop
+        shortest = shortest or drop
+    return shortest or first_cut(slots, FIRST_DAY_TOKENS)
 
 
 def _text(drop: Drop) -> str:
@@ -139,7 +144,7 @@ def _first_day(now: float | None, cut: Cut | None) -> Indication | None:
     return _answer(now, cut.before, True, text)
 
 
-def _drop(slots: Slots, width: int) -> Drop | None:
+def _drop(slots: Slots, width: int, wandering: Wandering) -> Drop | None:
     end = slots.count
     now = slots.ratio(end - width, end, MIN_TOKENS)
     days = [_usual(slots, width, day) for day in range(1, REFERENCE_DAYS + 1)]
@@ -150,11 +155,12 @@ def _drop(slots: Slots, width: int) -> Drop | None:
     gone, least = usual - now, max(POINTS, SHARE * usual)
     if gone <= least:
         return Drop(width, now, usual, None)
-    noise = _noise(slots, width, usual, len(known))
-    last_hour = usual - (slots.ratio(end - HOUR, end, 1.0) or 0.0)
-    common = usual - _without_oddest_hour(slots, width)
-    lasting = last_hour > LASTING_SHARE * least and common > COMMON_SHARE * gone
-    return Drop(width, now, usual, noise, lasting and gone > SIGMAS * noise)
+    variance = wandering.variance(width) + drawn(usual, slots.tokens(end - width, end))
+    days_share = width / (width + 2 * HOUR) / len(known)  # what is usual strays too, less
+    noise = max(SMALLEST_NOISE, math.sqrt(variance * (1 + days_share)))
+    lasts = usual - (slots.ratio(end - HOUR, end, 1.0) or 0.0) > LASTING_SHARE * least
+    common = usual - _without_oddest_hour(slots, width) > COMMON_SHARE * gone
+    return Drop(width, now, usual, noise, lasts and common and gone > SIGMAS * noise)
 
 
 def _usual(slots: Slots, width: int, days: int) -> float | None:
@@ -163,14 +169,6 @@ def _usual(slots: Slots, width: int, days: int) -> float | None:
     if begin < 0:
         return None
     return slots.ratio(max(0, begin - HOUR), begin + width + HOUR, MIN_TOKENS)
-
-
-def _noise(slots: Slots, width: int, usual: float, days: int) -> float:
-    """Standard deviation of now minus usual, usual being a longer window on each of the days."""
-    tokens = slots.tokens(slots.count - width, slots.count)
-    variance = wandering(slots, width) + drawn(usual, tokens)
-    share = width / (width + 2 * HOUR) / days
-    return max(SMALLEST_NOISE, math.sqrt(variance * (1 + share)))
 
 
 def _without_oddest_hour(slots: Slots, width: int) -> float:
