@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class JudgeSettings:
     """One parameter set for all engines; only hold and role differ from target to target."""
 
-    judge_seconds: float = 30.0
+    judge_seconds: float = 60.0
     """How old a verdict may become while nothing notable happens ..."""
     calm_seconds: float = 120.0
     """... and how old while all is well."""

@@ -8,7 +8,8 @@ uncorrelated (measured lag-1 correlation between -0.1 and 0.1), so that a block 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from kvcache_exporter.history.table import NAN, Table
 from kvcache_exporter.model import EngineReading
@@ -41,6 +42,10 @@ FEW_REQUESTS = 20
 STALLED_SHARE = 0.2
 """Above this share of scrapes with running requests and no token, a block is no evidence."""
 USUAL_BLOCK_SIZE = 16
+COUNTERS = ("prompt_tokens", "first_tokens", "finished_prompt_tokens",
+            "finished_generation_tokens", "finished_requests", "prefix_hit_tokens",
+            "prefix_query_tokens", "preemptions", "completions", "generation_tokens")  # fmt: skip
+_counters = attrgetter(*COUNTERS)
 
 
 def new_tables() -> tuple[Table, Table]:
@@ -118,8 +123,9 @@ class BlockBuilder:
 
     def __init__(self, start: float, first: EngineReading, sizes: tuple[float, float]) -> None:
         self.start = start
-        self.first = self.last = first
-        """The readings that the block's counters count from, and to."""
+        self.first = _counters(first)
+        """Where the block's counters began."""
+        self.last = first
         self.sizes = sizes
         """Blocks of a prompt and of an output in the block before, NAN = not known."""
         self.scrapes = self.full = self.stalled = 0
@@ -152,7 +158,8 @@ class BlockBuilder:
         count = self.scrapes
         evidence = count and count >= expected_scrapes / 2 and self.stalled <= STALLED_SHARE * count
         used, running = self.used / max(1, count), self.running / max(1, count)
-        self.sizes = self._sizes()
+        gained = self._gained()
+        self.sizes = self._sizes(gained)
         prompt, output = (0.0 if size != size else size for size in self.sizes)
         return [
             end,
@@ -161,38 +168,39 @@ class BlockBuilder:
             running,
             running * prompt,
             running * output,
-            self._finished(),
+            self._finished(gained),
             self.full / max(1, count),
             self.headroom if count else NAN,
-            self._gained("prefix_hit_tokens"),
-            self._gained("prefix_query_tokens"),
-            self._gained("preemptions"),
-            self._gained("completions"),
-            self._gained("generation_tokens"),
+            gained["prefix_hit_tokens"],
+            gained["prefix_query_tokens"],
+            gained["preemptions"],
+            gained["completions"],
+            gained["generation_tokens"],
             self.last.resident_memory_bytes or NAN,
         ]
 
-    def _sizes(self) -> tuple[float, float]:
+    def _gained(self) -> dict[str, float]:
+        pairs = zip(self.first, _counters(self.last), strict=True)
+        steps = (NAN if a is None or b is None else float(b - a) for a, b in pairs)
+        return dict(zip(COUNTERS, steps, strict=True))
+
+    def _sizes(self, gained: Mapping[str, float]) -> tuple[float, float]:
         prompt, output = self.sizes
         block = self.last.block_size_tokens or USUAL_BLOCK_SIZE
         return (
-            _size(self._gained("prompt_tokens") / block, self._gained("first_tokens"), prompt),
+            _size(gained["prompt_tokens"] / block, gained["first_tokens"], prompt),
             _size(
-                self._gained("finished_generation_tokens") / block,
-                self._gained("finished_requests"),
+                gained["finished_generation_tokens"] / block,
+                gained["finished_requests"],
                 output,
             ),
         )
 
-    def _finished(self) -> float:
+    def _finished(self, gained: Mapping[str, float]) -> float:
         block = self.last.block_size_tokens or USUAL_BLOCK_SIZE
-        ended = self._gained("finished_prompt_tokens") + self._gained("finished_generation_tokens")
-        blocks = ended / block + self._gained("finished_requests")
+        ended = gained["finished_prompt_tokens"] + gained["finished_generation_tokens"]
+        blocks = ended / block + gained["finished_requests"]
         return 0.0 if math.isnan(blocks) else blocks
-
-    def _gained(self, field: str) -> float:
-        before, after = getattr(self.first, field), getattr(self.last, field)
-        return NAN if before is None or after is None else float(after - before)
 
 
 def _size(total: float, count: float, before: float) -> float:

@@ -6,12 +6,13 @@ import math
 from itertools import pairwise
 from operator import attrgetter
 from statistics import median
+from typing import Any
 
 from kvcache_exporter.history.blocks import BlockBuilder, append_block, new_tables
+from kvcache_exporter.history.changes import Changes
 from kvcache_exporter.history.growth import MemoryLog
 from kvcache_exporter.history.hits import HitLog
 from kvcache_exporter.history.idle import IdleLog
-from kvcache_exporter.history.marks import marks
 from kvcache_exporter.history.table import NAN, Table
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Audit, EngineReading, Observation, Problem
@@ -19,12 +20,7 @@ from kvcache_exporter.model import Audit, EngineReading, Observation, Problem
 RECENT = ("time", "used", "running", "waiting", "prompt_tokens", "generation_tokens",
           "completions", "preemptions", "http_requests")  # fmt: skip
 """One row a scrape, times in Unix seconds; survives a restart of the engine."""
-WATCHED = ("usage_ratio", "running", "waiting", "prompt_tokens", "generation_tokens",
-           "completions", "preemptions", "http_requests", "resident_memory_bytes",
-           "prefix_query_tokens", "steps", "first_tokens", "hit_ratio")  # fmt: skip
-"""Readings whose last change is timed."""
 _recent = attrgetter("used_blocks", *RECENT[2:])
-_watched = attrgetter(*WATCHED)
 CUTS = ("time", "restart", "counter_fell", "pool_changed")
 """When the history was cut, and why (1 = that was it)."""
 FALLING = ("generation_tokens", "prompt_tokens", "finished_requests")
@@ -62,9 +58,8 @@ class History:
         self.recent = Table(RECENT, 32, "d")
         self.hits = HitLog()
         self.cuts = Table(CUTS, 16, "d")
-        self.changed: dict[str, float] = {}
-        """Unix seconds at which each of WATCHED last changed (or was first seen)."""
-        self.memo: dict[str, tuple[object, object]] = {}
+        self.changes = Changes()
+        self.memo: dict[str, Any] = {}
         """Answers that hold until the next block closes, by who asked."""
         self._begin_epoch()
 
@@ -93,7 +88,7 @@ class History:
             return
         if known is not None:
             self._cut(known, reading)
-        self._watch(known, reading)
+        self.changes.add(self.time, known, reading)
         self.recent.append(_recent_row(self.time, reading))
         if known is not None and self.epoch_start != self.time:
             self.hits.add(self.time, known, reading)
@@ -112,8 +107,8 @@ class History:
         return self.settings.connector_hold_seconds if held else 0.0
 
     def unchanged_seconds(self, name: str) -> float | None:
-        """How long one of WATCHED has not moved; None when it was never seen."""
-        since = self.changed.get(name)
+        """How long a watched reading has not moved; None when it was never seen."""
+        since = self.changes.time(name)
         return None if since is None else self.time - since
 
     def _cut(self, known: EngineReading, reading: EngineReading) -> None:
@@ -121,17 +116,6 @@ class History:
         if True in reasons:
             self._begin_epoch()
             self.cuts.append((self.time, *reasons))
-
-    def _watch(self, known: EngineReading | None, reading: EngineReading) -> None:
-        changed, now = self.changed, self.time
-        before = _watched(known) if known is not None else (None,) * len(WATCHED)
-        for name, old, new in zip(WATCHED, before, _watched(reading), strict=True):
-            if new is None:
-                changed.pop(name, None)
-            elif new != old:
-                changed[name] = now
-        for name in marks(known, reading):
-            changed[name] = now
 
     def _block(self, known: EngineReading, reading: EngineReading) -> None:
         builder, now = self.builder, self.time

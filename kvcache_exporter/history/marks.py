@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kvcache_exporter.model import EngineReading
 
+MARKS = ("queue", "queue_fell", "queue_rose", "full", "idle")
 FULL_RATIO = 0.9
 """With a queue and this much used, the cache is what requests wait for: a big block or two may
 always stay free, since a request that needs more is not admitted."""
@@ -19,7 +20,7 @@ def marks(known: EngineReading | None, reading: EngineReading) -> Iterator[str]:
     nothing waiting began or ended. The first reading begins everything.
     """
     if known is None:
-        yield from ("queue", "queue_fell", "queue_rose", "full", "idle")
+        yield from MARKS
         return
     if is_queued(known) != is_queued(reading):
         yield "queue"

@@ -21,6 +21,9 @@ from kvcache_exporter.indicators._explain import explain
 from kvcache_exporter.indicators._objection import CHANGED, FULL_SHARE, Rows, objection
 from kvcache_exporter.judge_settings import JudgeSettings
 
+FEWEST_AFTER = 3
+"""Fewest rows that a break must have lasted."""
+
 
 class Break(NamedTuple):
     """The likeliest moment at which blocks began to vanish, and what speaks for and against it."""
@@ -48,16 +51,8 @@ class Break(NamedTuple):
         return self.slope - 1.96 * self.error, self.slope + 1.96 * self.error
 
 
-def find_break(history: History, settings: JudgeSettings) -> Break | None:
-    """The likeliest break of this epoch; None before there are enough blocks. Once per block."""
-    key = (history.epoch, history.blocks.total, history.idle.clean_time)
-    known = history.memo.get("break")
-    if known is None or known[0] != key:
-        known = history.memo["break"] = (key, _find_break(history, settings))
-    return known[1]  # type: ignore[return-value]
-
-
-def _find_break(history: History, settings: JudgeSettings) -> Break | None:
+def search(history: History, settings: JudgeSettings) -> Break | None:
+    """The likeliest break in all that is remembered of this epoch; None before there is enough."""
     if not history.blocks.last("scrapes") > 0:
         return None
     hold = history.hold_seconds
@@ -91,7 +86,7 @@ def _search(rows: Rows, pool: int, history: History, settings: JudgeSettings) ->
         return None
     ramps = regression.scan_ramps(model, hours)
     found = []
-    for kind, scan, before, after in (("step", steps, 6, 3), ("ramp", ramps, 4, 4)):
+    for kind, scan, before, after in (("step", steps, 6, FEWEST_AFTER), ("ramp", ramps, 4, 4)):
         index = _best(scan, rows, clean, before, after, settings)
         if index is not None:
             found.append(_judge(kind, index, scan, model, rows, hours, pool, history, settings))

@@ -43,7 +43,7 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     known = history.memo.get("correlate")
     if known is None or known[0] != key:
         known = history.memo["correlate"] = (key, _indicate(history))
-    return known[1]  # type: ignore[return-value]
+    return known[1]
 
 
 def _indicate(history: History) -> Indication | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kvcache_exporter.history import History
 from kvcache_exporter.indicators import idle_floor
-from kvcache_exporter.indicators._trend import find_break
-from kvcache_exporter.indicators.slope import floor_slope, stands
+from kvcache_exporter.indicators._look import find_break, stands
+from kvcache_exporter.indicators.slope import floor_slope
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State
 
@@ -20,7 +20,7 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     known = history.memo.get("exhaustion")
     if known is None or known[0] != key:
         known = history.memo["exhaustion"] = (key, _indicate(history, settings))
-    return known[1]  # type: ignore[return-value]
+    return known[1]
 
 
 def _indicate(history: History, settings: JudgeSettings) -> Indication | None:

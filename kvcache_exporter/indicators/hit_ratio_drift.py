@@ -76,7 +76,7 @@ def _found(history: History) -> Drop | Cut | None:
     known = history.memo.get("hit_ratio_drift")
     if known is None or known[0] != key:
         known = history.memo["hit_ratio_drift"] = (key, _find(Slots.of(history)))
-    return known[1]  # type: ignore[return-value]
+    return known[1]
 
 
 def _find(slots: Slots) -> Drop | Cut | None:

@@ -25,7 +25,7 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     known = history.memo.get("idle_floor")
     if known is None or known[0] != key:
         known = history.memo["idle_floor"] = (key, _indicate(history, settings))
-    return known[1]  # type: ignore[return-value]
+    return known[1]
 
 
 def _indicate(history: History, settings: JudgeSettings) -> Indication | None:

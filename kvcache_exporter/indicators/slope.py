@@ -12,7 +12,8 @@ import math
 from itertools import pairwise
 
 from kvcache_exporter.history import History
-from kvcache_exporter.indicators._trend import Break, find_break
+from kvcache_exporter.indicators._look import find_break, stands
+from kvcache_exporter.indicators._trend import Break
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State
 
@@ -26,13 +27,7 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     known = history.memo.get("slope")
     if known is None or known[0] != key:
         known = history.memo["slope"] = (key, _indicate(history, settings))
-    return known[1]  # type: ignore[return-value]
-
-
-def stands(found: Break, history: History, settings: JudgeSettings) -> bool:
-    """Whether a break is evidence."""
-    least = settings.trend_hold_score if history.hold_seconds else settings.trend_score
-    return found.objection is None and found.score >= least
+    return known[1]
 
 
 def floor_slope(history: History) -> tuple[float, float] | None:

@@ -72,7 +72,7 @@ def _parked(history: History, reading: EngineReading) -> bool:
     usage = reading.usage_ratio or 0.0
     if not 0.0 < usage < FULL_RATIO:
         return False
-    rose, ran = history.changed.get("queue_rose"), history.changed.get("running")
+    rose, ran = history.changes.time("queue_rose"), history.changes.time("running")
     return rose is None or ran is None or rose <= ran
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from kvcache_exporter.audits.answers import lost_blocks
 from kvcache_exporter.history import History
 from kvcache_exporter.indicators import all_indicators
@@ -19,7 +21,8 @@ class Judge:
         self.history = History(self.settings)
         self.leak = Leak()
         self.judgement: Judgement | None = None
-        self._answers: dict[str, tuple[float, Indication | None]] = {}
+        self._answers: dict[str, Indication | None] = {}
+        self._asked = [-math.inf] * len(all_indicators())
         self._judged: tuple[float, object] = (-1e18, None)
 
     def observe(self, observation: Observation) -> Judgement:
@@ -40,11 +43,11 @@ class Judge:
 
     def conclude(self) -> Judgement:
         """Judge what is known now, whatever was judged when: for the end of a recording."""
-        self._answers.clear()
+        self._asked = [-math.inf] * len(self._asked)
         return self._judge()
 
     def _notable(self) -> object:
-        """What must not wait: that it fails, sleeps, wakes, restarts, or what an idle moment shows.
+        """What must not wait: that it fails, sleeps, wakes, restarts, or that rest says otherwise.
 
         A block that closes does not count here: it can wait for the next look.
         """
@@ -52,7 +55,7 @@ class Judge:
         reading, idle = history.reading, history.idle
         if reading is None:
             return None
-        told = idle.is_idle and (self.leak.active or idle.clean_time != history.time)
+        told = idle.is_idle and self.leak.active == (idle.clean_time == history.time)
         lost = history.audit is not None and bool(lost_blocks(history.audit))
         return history.epoch, told, reading.sleeping, history.problems, lost
 
@@ -66,9 +69,9 @@ class Judge:
         return self.judgement
 
     def _indications(self) -> dict[str, Indication]:
-        now = self.history.time
-        for name, every_seconds, indicate in all_indicators():
-            last = self._answers.get(name)
-            if last is None or now - last[0] >= every_seconds:
-                self._answers[name] = (now, indicate(self.history, self.settings))
-        return {name: answer for name, (_, answer) in self._answers.items() if answer is not None}
+        now, answers, asked = self.history.time, self._answers, self._asked
+        for index, (name, every_seconds, indicate) in enumerate(all_indicators()):
+            if now - asked[index] >= every_seconds:
+                asked[index] = now
+                answers[name] = indicate(self.history, self.settings)
+        return {name: answer for name, answer in answers.items() if answer is not None}

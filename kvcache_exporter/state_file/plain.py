@@ -13,6 +13,7 @@ from typing import Any
 
 from kvcache_exporter.history import History
 from kvcache_exporter.history.blocks import BlockBuilder
+from kvcache_exporter.history.changes import Changes
 from kvcache_exporter.history.growth import GrowthWatch, MemoryLog
 from kvcache_exporter.history.hits import HitLog
 from kvcache_exporter.history.idle import IdleLog
@@ -38,6 +39,7 @@ def _blank() -> dict[str, Any]:
     return {
         "history": History(JudgeSettings()),
         "hits": HitLog(),
+        "changes": Changes(),
         "idle": IdleLog(JudgeSettings().together_seconds),
         "memory": MemoryLog(),
         "growth": GrowthWatch(),

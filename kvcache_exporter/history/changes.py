@@ -1,0 +1,46 @@
+"""When each reading that ought to move last moved, so that standing still can be told from calm."""
+
+from __future__ import annotations
+
+import math
+from operator import attrgetter
+
+from kvcache_exporter.history.marks import MARKS, marks
+from kvcache_exporter.history.table import NAN, Table
+from kvcache_exporter.model import EngineReading
+
+WATCHED = ("usage_ratio", "running", "waiting", "prompt_tokens", "generation_tokens",
+           "completions", "preemptions", "http_requests", "resident_memory_bytes",
+           "prefix_query_tokens", "steps", "first_tokens", "hit_ratio")  # fmt: skip
+"""Readings whose last change is timed."""
+INDEX = {name: index for index, name in enumerate((*WATCHED, *MARKS))}
+_watched = attrgetter(*WATCHED)
+
+
+class Changes:
+    """Unix seconds at which each of WATCHED and MARKS last changed; NaN = never seen."""
+
+    __slots__ = ("times",)
+
+    def __init__(self) -> None:
+        self.times = Table(tuple(INDEX), 1, "d")
+        self.times.append([NAN] * len(INDEX))
+
+    def add(self, now: float, known: EngineReading | None, reading: EngineReading) -> None:
+        """Take in one reading, and the one before it if there was one."""
+        after = _watched(reading)
+        before = _watched(known) if known is not None else (None,) * len(WATCHED)
+        times = self.times.data
+        if after != before:
+            for index, (old, new) in enumerate(zip(before, after, strict=True)):
+                if new is None:
+                    times[index] = NAN
+                elif new != old:
+                    times[index] = now
+        for name in marks(known, reading):
+            times[INDEX[name]] = now
+
+    def time(self, name: str) -> float | None:
+        """When this last changed, None when it was never seen."""
+        time = self.times.data[INDEX[name]]
+        return None if math.isnan(time) else time
