@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from textwrap import fill
 
 from benchmarks import document
 from benchmarks.endurance import measure, real, virtual
@@ -47,12 +48,12 @@ def main() -> int:
 def _virtual_text(
     targets: int, interval: float, looks: list[measure.Look], happened: list[str]
 ) -> str:
-    return (
+    text = (
         f"{targets} engines, a scrape each {interval:g} s, {looks[-1].hours:g} hours on a virtual"
-        f" clock. Every hour brings the\nnext of: {', '.join(happened)};\n"
-        f"and a meeting with {len(NAMES)} hostile servers over real sockets:"
-        f" {', '.join(NAMES)}.\n\n{measure.report(looks)}"
+        f" clock. Every hour brings the next of: {', '.join(happened)}; and a meeting with"
+        f" {len(NAMES)} hostile servers over real sockets: {', '.join(NAMES)}."
     )
+    return f"{fill(text, 100, break_on_hyphens=False)}\n\n{measure.report(looks)}"
 
 
 def _real(hours: float) -> bool:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from benchmarks.scrape.processes import own_cpu_seconds
 from kvcache_exporter.engines import vllm
@@ -49,7 +49,7 @@ def installed() -> Iterator[tuple[str, int] | None]:
 def measure(url: str, pid: int) -> list[EngineCost]:
     """Ask a running vLLM, whose API process is `pid`, by both routes; the best of the rounds."""
     names = [*(f"vllm:{name}" for name in sorted(vllm.NAMES)), *sorted(vllm.PLAIN)]
-    query = "&".join(f"name%5B%5D={quote(name, safe=':')}" for name in names)
+    query = "&".join(f"name[]={name}" for name in names)
     routes = {"`/metrics`": "/metrics", "`/metrics/?name[]=...`": f"/metrics/?{query}"}
     return [
         min((_measure(url, pid, route, path) for _ in range(ROUNDS)), key=lambda one: one.cpu_ms)

@@ -41,7 +41,7 @@ def endpoint(url: str, path: str | None = None) -> Endpoint:
         raise ScrapeError("url", "the URL holds credentials: put them into files named by `auth`")
     tls, host = parts.scheme == "https", parts.hostname
     own_path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    request_target = quote(own_path if path is None else path, safe="/?&=%:@!$'()*+,;~-._")
+    request_target = quote(own_path if path is None else path, safe="/?&=%:@!$'()[]*+,;~-._")
     if len(request_target) > MAX_REQUEST_TARGET_BYTES:
         raise ScrapeError("url", f"the path exceeds {MAX_REQUEST_TARGET_BYTES:,} bytes: shorten it")
     number = port or (443 if tls else 80)

@@ -47,7 +47,8 @@ class FilteredRoute:
 
     def __init__(self, fetch: Fetch, wanted: Iterable[str], parse: Parse) -> None:
         """`wanted` are sample names as printed, `_total`, `_sum` and `_count` included."""
-        query = "&".join(f"name%5B%5D={quote(name, safe=':')}" for name in wanted)
+        # Plain brackets: encoded ones have to be decoded name by name in vLLM's event loop.
+        query = "&".join(f"name[]={quote(name, safe=':')}" for name in wanted)
         self._query = query if len(query) <= MAX_QUERY_BYTES else ""
         self._fetch = fetch
         self._parse = parse
