@@ -34,9 +34,9 @@ HTML = "text/html; charset=utf-8"
 GC_THRESHOLDS = (20_000, 20, 100)
 """By default the collector walks the history of all engines so often that it takes a sixth of our
 CPU; a cycle of scrapes leaves next to no reference cycles behind."""
-SWITCH_INTERVAL_SECONDS = 0.0005
+SWITCH_INTERVAL_SECONDS = 0.0001
 """How soon a thread that computes lets another one run. While a cycle is judged and rendered, an
-answer on our port waits for that at each of its system calls; the default is ten times longer."""
+answer on our port waits for that at each of its system calls; the default is fifty times longer."""
 TRIM_CYCLES = 60
 """The first cycle asks everybody at once for whole pages; later bursts are rarer."""
 Report = Callable[[Snapshot], None]
