@@ -117,3 +117,23 @@ def test_a_rise_that_something_else_explains_is_objected_to(
 
 def test_a_rise_within_the_noise_is_objected_to() -> None:
     assert objection("step", 9, 15.0, 0.9, rows(), 1000, JudgeSettings()) is not None
+
+
+def test_a_great_loss_in_a_full_cache_leaves_fewer_requests() -> None:
+    full = {
+        "saturated": [1.0] * 20,
+        "headroom": [8000.0] * 20,
+        "hits": [0.0] * 20,
+        "queries": [0.0] * 20,
+    }
+    same = rows(**full)
+    fewer = rows(
+        **full,
+        running=[10.0] * 10 + [6.0] * 10,
+        prompt_load=[500.0] * 10 + [300.0] * 10,
+        output_load=[100.0] * 10 + [60.0] * 10,
+    )
+    told = objection("step", 9, 4000.0, 0.9, same, 8192, JudgeSettings())
+    assert told is not None
+    assert "as many requests run" in told
+    assert objection("step", 9, 4000.0, 0.9, fewer, 8192, JudgeSettings()) is None

@@ -14,6 +14,10 @@ FULL_SHARE = 0.2
 runs is then what fits, not what was asked for."""
 
 
+GREAT_SHARE = 0.1
+"""More than this of the pool cannot be lost without far fewer requests in a full one ..."""
+MANY_ROWS = 12
+"""... which is looked at over the last two hours."""
 HEADROOM_SECONDS = 2400.0
 """What is lost was lost all this time, so no more can be than was ever free of requests in it."""
 CHANGED = "request sizes or sharing changed, which may explain it"
@@ -58,9 +62,24 @@ def objection(
     share = settings.trend_shared_share if shared else settings.trend_mix_share
     if rise <= share * after.change_of_mix(before):
         return CHANGED
+    if full and rise > GREAT_SHARE * pool and _ran_on(rows, index, rise / pool):
+        return "about as many requests run in the full cache as before"
     if rise <= settings.trend_load_share / own * after.change_of_load(before):
         return "load changed at the same time, which may explain it"
     return None
+
+
+def _ran_on(rows: Rows, index: int, share: float) -> bool:
+    """Whether requests in the full cache became fewer by less than half of what is said lost."""
+    running = [
+        [r for r, full in zip(rows.running[part], rows.saturated[part], strict=True)
+         if full >= FULL_SHARE]
+        for part in (slice(0, index + 1), slice(-MANY_ROWS, None))
+    ]  # fmt: skip
+    if min(map(len, running)) < MANY_ROWS // 2:
+        return False
+    before, after = (sum(some) / len(some) for some in running)
+    return after > before * (1.0 - share / 2)
 
 
 def _recent(values: list[float], end: list[float]) -> list[float]:
