@@ -56,8 +56,11 @@ def main() -> None:
         )
         tables["slopes"] = report.slopes(pool.map(judged.slope_error, _slope_jobs(args.only)))
     tables["recordings"] = report.recordings(judged.recordings())
-    size = judged.bytes_per_engine(suites["named"][:8])
-    tables["cost"] = f"One engine's history takes at most {size / 1024:.1f} KiB."
+    history, judge = judged.bytes_per_engine(suites["named"][::12])
+    tables["cost"] = (
+        f"One engine's history takes at most {history / 1024:.1f} KiB, with the judge's last "
+        f"answers {judge / 1024:.1f} KiB."
+    )
     tables["page path"] = page_path.tell(page_path.load()).replace("\n", "  \n")
     if args.only:
         print("\n\n".join(f"{name}\n{table}" for name, table in tables.items()))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Sequence
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,8 +19,12 @@ from benchmarks.detection.score import Outcome, episodes
 from benchmarks.detection.workload import HOUR
 from kvcache_exporter.analyze import pages, replay
 from kvcache_exporter.analyze.report import EngineReport
+from kvcache_exporter.history import History
 from kvcache_exporter.judge import Judge
+from kvcache_exporter.judge_settings import JudgeSettings
+from kvcache_exporter.model import Observation
 
+T = TypeVar("T")
 RECORDINGS = Path(__file__).parents[2] / "tests" / "data" / "recordings"
 
 
@@ -78,34 +84,23 @@ def recordings() -> Iterable[tuple[str, EngineReport]]:
             yield path.name.removesuffix(".jsonl.gz"), engine
 
 
-def bytes_per_engine(jobs: Sequence[Job]) -> int:
-    """Largest size of all that a judge remembers, shared constants not counted."""
-    sizes = []
-    for job in jobs:
-        judge = Judge()
-        for seen in observations(trace_of(job)):
-            judge.observe(seen)
-        sizes.append(deep_size(judge.history, set()))
-    return max(sizes)
+def bytes_per_engine(jobs: Sequence[Job]) -> tuple[int, int]:
+    """Most that is kept of one engine: its history alone, and the whole judge."""
+    history = [_kept(job, lambda: History(JudgeSettings()), History.add) for job in jobs]
+    return max(history), max(_kept(job, Judge, Judge.observe) for job in jobs)
 
 
-def deep_size(value: object, seen: set[int]) -> int:
-    """Bytes of an object and of all it refers to, each once; classes and settings are shared."""
-    if id(value) in seen or isinstance(value, type) or callable(value):
-        return 0
-    seen.add(id(value))
-    if type(value).__name__ == "JudgeSettings":
-        return 0
-    size = sys.getsizeof(value)
-    if isinstance(value, dict):
-        return size + sum(deep_size(k, seen) + deep_size(v, seen) for k, v in value.items())
-    if isinstance(value, tuple | list | set | frozenset):
-        return size + sum(deep_size(one, seen) for one in value)
-    names = [*getattr(value, "__dict__", ()), *_slots(type(value))]
-    return size + sum(deep_size(getattr(value, name, None), seen) for name in names)
-
-
-def _slots(kind: type) -> Iterable[str]:
-    for base in kind.__mro__:
-        slots = getattr(base, "__slots__", ())
-        yield from (slots,) if isinstance(slots, str) else slots
+def _kept(job: Job, make: Callable[[], T], take: Callable[[T, Observation], object]) -> int:
+    """Bytes allocated and not given back, what all engines share left out."""
+    trace = trace_of(job)
+    take(make(), next(observations(trace)))
+    gc.collect()
+    tracemalloc.start()
+    one = make()
+    for seen in observations(trace):
+        take(one, seen)
+    del seen
+    gc.collect()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return size

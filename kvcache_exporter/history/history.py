@@ -150,12 +150,11 @@ def _cut_reasons(known: EngineReading, reading: EngineReading) -> tuple[bool, bo
 def _counts_anew(known: EngineReading, reading: EngineReading) -> bool:
     """Whether one counter begins near zero again, or all of them fell."""
     before, after = _falling(known), _falling(reading)
-    if before == after:
-        return False
     both = [(old, new) for old, new in zip(before, after, strict=True) if old and new is not None]
-    if any(new < ANEW_SHARE * old for old, new in both):
-        return True
-    return bool(both) and all(new < old for old, new in both)
+    fell = [new < old for old, new in both]
+    if True not in fell:
+        return False
+    return all(fell) or any(new < ANEW_SHARE * old for old, new in both)
 
 
 def _resized(before: int | None, after: int | None) -> bool:
