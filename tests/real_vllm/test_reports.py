@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from healthy_report import result
+from healthy_report import table as hour_table
+from server import ROOT
 from throughput_report import compared, outer_rank
 
+DOCUMENT = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+DATA = ROOT / "tests" / "data"
 ANSWER = {
     "age_seconds": 0.1, "orphaned": 0, "ghosts": 0, "settled": 0, "unaccounted": 0,
     "running": 8, "waiting": 1,
@@ -84,3 +89,10 @@ def test_pairs_are_compared_by_their_own_ratio_whatever_the_machine_does() -> No
     fast = [{"with": 99.0, "without": 100.0}] * 12
     told = compared(slow + fast)
     assert (told["ratio"], told["interval"]) == (0.99, [0.99, 1.0])
+
+
+def test_the_hour_that_is_documented_was_one_and_healthy() -> None:
+    hour = json.loads((DATA / "healthy-hour.json").read_text())
+    assert hour["seconds"] >= 3590
+    assert hour["wrong"] == []
+    assert hour_table(hour) in DOCUMENT
