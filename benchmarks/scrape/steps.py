@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from kvcache_exporter.scrape import Client
 TARGETS = 100
 ROUNDS = 10
 WARM_UP = 3
+STEP_SECONDS = 0.01
+"""Shorter than a round, so that none meets the pages of the round before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +38,30 @@ class Steps:
 
 def measure(page: bytes, filtered: bytes) -> Steps:
     """Scrape `TARGETS` targets that serve `page`, over kept connections."""
-    with serving(TARGETS, page, filtered) as fleet:
+    with serving(TARGETS, page, filtered, STEP_SECONDS) as fleet:
         return asyncio.run(
             _measure([Target(one, f"http://{one}/metrics") for one in fleet.addresses])
         )
 
 
 async def _measure(targets: list[Target]) -> Steps:
-    client = Client(timeout_seconds=30.0)
+    client = Client(timeout_seconds=30.0, connect_timeout_seconds=30.0)
     followers = [Follower(target, JudgeSettings()) for target in targets]
     parsers = [Parser(vllm.NAMES, vllm.PLAIN) for _ in targets]
-    scrapes: list[Scrape] = []
+    last: deque[list[Scrape]] = deque(maxlen=2)
 
     async def fetch() -> None:
-        scrapes[:] = await asyncio.gather(*(client.fetch(target) for target in targets))
+        scrapes = await asyncio.gather(*(client.fetch(target) for target in targets))
         assert all(scrape.body for scrape in scrapes), scrapes[0].problem
+        last.append(scrapes)
 
     async def fetch_anew() -> None:
         client.retain(())
         await fetch()
 
     async def parse() -> None:
-        for parser, scrape in zip(parsers, scrapes, strict=True):
+        last.rotate()  # a page that has not moved would be read at a glance
+        for parser, scrape in zip(parsers, last[0], strict=True):
             parser.parse(scrape.body or b"")
 
     async def whole() -> None:

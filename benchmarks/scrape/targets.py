@@ -53,12 +53,13 @@ class Fleet:
 class _Pages:
     """What every target serves now; made once a step, so that asking them costs next to nothing."""
 
-    def __init__(self, whole: bytes, filtered: bytes) -> None:
+    def __init__(self, whole: bytes, filtered: bytes, step_seconds: float) -> None:
         self._busy = Busy(whole), Busy(filtered)
+        self._step_seconds = step_seconds
         self._step, self._now = -1, (b"", b"")
 
     def now(self) -> tuple[bytes, bytes]:
-        step = int(time.monotonic() / STEP_SECONDS)
+        step = int(time.monotonic() / self._step_seconds)
         if step != self._step:
             whole, filtered = (_response(one.at(step)) for one in self._busy)
             self._step, self._now = step, (whole, filtered)
@@ -90,12 +91,14 @@ class _Target(asyncio.Protocol):
 
 
 @contextmanager
-def serving(count: int, whole: bytes, filtered: bytes) -> Iterator[Fleet]:
-    """Serve `count` targets."""
+def serving(
+    count: int, whole: bytes, filtered: bytes, step_seconds: float = STEP_SECONDS
+) -> Iterator[Fleet]:
+    """Serve `count` targets, whose pages are other ones after each step."""
     context = multiprocessing.get_context("spawn")
     ready, over = context.Event(), context.Event()
     counts = context.Array("q", 2 * len(AGENTS), lock=False)
-    arguments = (count, whole, filtered, counts, ready, over)
+    arguments = (count, whole, filtered, step_seconds, counts, ready, over)
     process = context.Process(target=_serve, args=arguments, daemon=True)
     process.start()
     try:
@@ -115,12 +118,13 @@ def _serve(
     count: int,
     whole: bytes,
     filtered: bytes,
+    step_seconds: float,
     counts: MutableSequence[int],
     ready: Event,
     over: Event,
 ) -> None:
     async def main() -> None:
-        loop, pages = asyncio.get_running_loop(), _Pages(whole, filtered)
+        loop, pages = asyncio.get_running_loop(), _Pages(whole, filtered, step_seconds)
         for number in range(count):
             sock = socket.create_server((str(FIRST + number), PORT), backlog=16)
             await loop.create_server(lambda: _Target(pages, counts), sock=sock)
