@@ -30,6 +30,7 @@ SLOPE_SCENARIOS = ("steady, busy", "diurnal, never idle", "load ramp", "load fal
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--held-out", type=int, default=200, help="held-out traces, half leaking")
+    parser.add_argument("--prefill", type=int, default=80, help="held-out prefill engines")
     parser.add_argument("--only", default="", help="named scenarios that contain this; no page")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     args = parser.parse_args()
@@ -38,6 +39,7 @@ def main() -> None:
     suites: dict[str, list[Job]] = {
         "named": [(name, NAMED_SEED) for name in named() if args.only in name],
         "held-out": random_jobs(HELD_OUT_SEEDS, 0, args.held_out),
+        "prefill": random_jobs(HELD_OUT_SEEDS, 0, args.prefill, "prefill"),
     }
     tables, outcomes = {}, {}
     for suite, jobs in suites.items():

@@ -19,10 +19,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="scenarios whose name contains this")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each named scenario")
     parser.add_argument("--random", type=int, default=0, help="random traces instead of named ones")
+    parser.add_argument("--kind", default="", help="which random suite: nothing, or prefill")
     parser.add_argument("--skip", type=int, default=0, help="random traces to skip")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     args = parser.parse_args()
-    jobs = random_jobs(DEVELOPMENT_SEEDS, args.skip, args.random) or [
+    jobs = random_jobs(DEVELOPMENT_SEEDS, args.skip, args.random, args.kind) or [
         (name, seed) for name in named() if args.only in name for seed in range(args.seeds)
     ]
     detectors = args.detectors.split(",")
@@ -34,9 +35,10 @@ def main() -> None:
         print(f"{key:24.24} {tell_summary(summarise(outcomes[key]))}")
 
 
-def random_jobs(seeds: range, skip: int, count: int) -> list[Job]:
-    """Alternating healthy and leaking traces."""
-    return [("leaking" if seed % 2 else "healthy", seed) for seed in seeds[skip : skip + count]]
+def random_jobs(seeds: range, skip: int, count: int, kind: str = "") -> list[Job]:
+    """Alternating healthy and leaking traces, of the random suite of that *kind*."""
+    names = (f"{kind} healthy".strip(), f"{kind} leaking".strip())
+    return [(names[seed % 2], seed) for seed in seeds[skip : skip + count]]
 
 
 def _tell(one: Outcome) -> str:

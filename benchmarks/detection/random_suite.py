@@ -44,11 +44,11 @@ def random_scenario(seed: int, leaking: bool, name: str = "random") -> Scenario:
     """Load, model speed, pool, sharing, aborts and incidents at random, sized to one another."""
     rng = np.random.default_rng(seed)
     engine = _engine(rng)
-    load = _workload(rng, seed)
+    load = draw_workload(rng, seed)
     peak = float(rng.choice([0.25, 0.45, 0.7, 1.1], p=[0.3, 0.4, 0.2, 0.1]))
     engine = replace(engine, pool_blocks=max(1500, int(_peak_blocks(load, engine) / peak)))
-    leak = _leak(rng, engine.pool_blocks, load) if leaking else None
-    return Scenario(f"{name} {seed}", load, engine, _incidents(rng), leak)
+    leak = draw_leak(rng, engine.pool_blocks, load) if leaking else None
+    return Scenario(f"{name} {seed}", load, engine, draw_incidents(rng), leak)
 
 
 def random_suite(seeds: range) -> list[Scenario]:
@@ -87,7 +87,8 @@ def _arrivals(rng: np.random.Generator, seed: int) -> Arrivals:
     return shapes[rng.integers(len(shapes))]()
 
 
-def _workload(rng: np.random.Generator, seed: int) -> Workload:
+def draw_workload(rng: np.random.Generator, seed: int) -> Workload:
+    """Arrivals, lengths, growth, sharing and aborts."""
     growth = float(rng.choice([0.0, 0.0, 0.0, 0.5, 1.5]))
     return Workload(
         _arrivals(rng, seed),
@@ -115,7 +116,8 @@ def _peak_blocks(load: Workload, engine: Engine) -> float:
     return float(running * each + shared + 3 * each)
 
 
-def _incidents(rng: np.random.Generator) -> Incidents:
+def draw_incidents(rng: np.random.Generator) -> Incidents:
+    """Restarts, four of five announced, gaps and scrapes delivered twice."""
     restarts = tuple(
         Restart(float(t) * HOUR, float(rng.uniform(30, 300)), announced=bool(rng.random() < 0.8))
         for t in rng.uniform(2, 46, rng.choice([0, 0, 0, 1, 3]))
@@ -127,7 +129,8 @@ def _incidents(rng: np.random.Generator) -> Incidents:
     return Incidents(restarts, gaps, duplicate_share=0.02 if rng.random() < 0.1 else 0.0)
 
 
-def _leak(rng: np.random.Generator, pool: int, load: Workload) -> Leak:
+def draw_leak(rng: np.random.Generator, pool: int, load: Workload) -> Leak:
+    """One of eight ways of losing blocks, .05 to 5 % of the pool an hour or 1 to 8 % at once."""
     start = float(rng.uniform(1, 22)) * HOUR
     rate = float(np.exp(rng.uniform(np.log(0.05), np.log(5)))) / 100 * pool
     share = float(rng.uniform(0.01, 0.08))

@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks.detection import leaks, pool, scenario, simulate, workload
 from benchmarks.detection.detectors import all_detectors
+from benchmarks.detection.prefill_suite import random_prefill
 from benchmarks.detection.random_suite import random_scenario
 from benchmarks.detection.scenario import Scenario, Trace
 from benchmarks.detection.score import Outcome, outcome
@@ -25,13 +26,16 @@ PROCESSES = 2
 T = TypeVar("T")
 Job = tuple[str, int]
 """A named scenario, or "healthy" / "leaking" for a random one, and its seed."""
+RANDOM = {"": random_scenario, "prefill": random_prefill}
+"""Random suites by what stands before "healthy" and "leaking"."""
 
 
 def scenario_of(job: Job) -> Scenario:
     """Jobs travel between processes by name, for load curves cannot be pickled."""
     name, seed = job
-    if name in ("healthy", "leaking"):
-        return random_scenario(seed, leaking=name == "leaking", name=f"random {name}")
+    kind, _, leaking = name.rpartition(" ")
+    if leaking in ("healthy", "leaking") and kind in RANDOM:
+        return RANDOM[kind](seed, leaking == "leaking", f"random {name}")
     return named()[name]
 
 
@@ -63,7 +67,11 @@ def _key(job: Job) -> str:
 
 def _definitions() -> str:
     folder = Path(__file__).parent
-    files = [folder / "random_suite.py", *sorted((folder / "scenarios").glob("*.py"))]
+    files = [
+        folder / "random_suite.py",
+        folder / "prefill_suite.py",
+        *sorted((folder / "scenarios").glob("*.py")),
+    ]
     return "".join(path.read_text() for path in files)
 
 
