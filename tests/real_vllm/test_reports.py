@@ -10,6 +10,7 @@ from healthy_report import result
 from healthy_report import table as hour_table
 from server import ROOT
 from throughput_report import compared, outer_rank
+from throughput_report import table as throughput_table
 
 DOCUMENT = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
 DATA = ROOT / "tests" / "data"
@@ -96,3 +97,8 @@ def test_the_hour_that_is_documented_was_one_and_healthy() -> None:
     assert hour["seconds"] >= 3590
     assert hour["wrong"] == []
     assert hour_table(hour) in DOCUMENT
+
+
+def test_the_documented_throughput_is_what_was_measured() -> None:
+    measured = json.loads((DATA / "audit-throughput.json").read_text())
+    assert throughput_table(measured) in DOCUMENT

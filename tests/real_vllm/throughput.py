@@ -1,6 +1,6 @@
 """Throughput of a real vLLM with and without the audit, in pairs of turns.
 
-    python tests/real_vllm/throughput.py              # six minutes; needs `make real-vllm` once
+    python tests/real_vllm/throughput.py              # ten minutes; needs `make real-vllm` once
     python tests/real_vllm/throughput.py --pairs 8 --out /dev/null
 
 Two servers, one with KVCACHE_AUDIT=0, take turns; who begins changes from pair to pair. Once as
@@ -99,9 +99,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=80)
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--kept", type=Path, help="a result kept before: tell it again")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        told = measure(given.pairs, Path(folder))
+        kept = json.loads(given.kept.read_text()) if given.kept else None
+        told = kept or measure(given.pairs, Path(folder))
     given.out.write_text(json.dumps(told, indent=1) + "\n")
     sys.stdout.write(table(told))
     if given.out == OUT:
