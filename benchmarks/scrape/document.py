@@ -52,7 +52,7 @@ One page a minute of an engine whose load moves at random.
 {memory}
 ## What a scrape costs the engine
 
-A real vLLM on this machine's CPU. Nearly all of the filtered page's cost are four histograms, of
+A real vLLM on this machine's CPU. A large part of the filtered page's cost are four histograms, of
 which we need sums and counts: `prometheus_client` makes all their buckets before it drops them.
 
 {engine}
