@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint types golden real-vllm clean system
-.PHONY: bench-detection bench-scrape bench-audit endurance blind-spot image image-test sbom
+.PHONY: bench-detection bench-scrape bench-audit bench-throughput endurance healthy-hour blind-spot image image-test sbom
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ bench-scrape: $(READY) system ## Compare cost with Prometheus and vmagent; write
 
 bench-audit: $(READY) ## Measure what the audit costs an engine step; writes docs/audit.md
 	$(BIN)/python -m benchmarks.audit
+
+bench-throughput: $(READY) ## Throughput of a real vLLM with and without the audit (after real-vllm)
+	$(BIN)/python tests/real_vllm/throughput.py
+
+healthy-hour: $(READY) ## An hour of a healthy real vLLM under the audit's eyes (after real-vllm)
+	nice $(BIN)/python tests/real_vllm/healthy_hour.py
 
 endurance: $(READY) ## Three days of faults on a virtual clock; writes into docs/performance.md
 	$(BIN)/python -m benchmarks.endurance --virtual-hours 72 --write
