@@ -10,7 +10,7 @@ import argparse
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from benchmarks.detection import hit_ratio, judged, page_path, picture, report
+from benchmarks.detection import cost, hit_ratio, judged, page_path, picture, report
 from benchmarks.detection.detectors import all_detectors
 from benchmarks.detection.dev import random_jobs, tell_summary
 from benchmarks.detection.hit_ratio import FAULTY, HEALTHY
@@ -58,11 +58,7 @@ def main() -> None:
         )
         tables["slopes"] = report.slopes(pool.map(judged.slope_error, _slope_jobs(args.only)))
     tables["recordings"] = report.recordings(judged.recordings())
-    history, judge = judged.bytes_per_engine(suites["named"][::12])
-    tables["cost"] = (
-        f"One engine's history takes at most {history / 1024:.1f} KiB, with the judge's last "
-        f"answers {judge / 1024:.1f} KiB."
-    )
+    tables["cost"] = cost.table()
     tables["page path"] = page_path.tell(page_path.load()).replace("\n", "  \n")
     if args.only:
         print("\n\n".join(f"{name}\n{table}" for name, table in tables.items()))

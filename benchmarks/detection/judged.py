@@ -1,13 +1,10 @@
-"""What only our own judge is asked: hit-ratio drift, slope, real recordings, cost."""
+"""What only our own judge is asked: hit-ratio drift, slope, real recordings."""
 
 from __future__ import annotations
 
-import gc
-import tracemalloc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -19,12 +16,8 @@ from benchmarks.detection.score import Outcome, episodes
 from benchmarks.detection.workload import HOUR
 from kvcache_exporter.analyze import pages, replay
 from kvcache_exporter.analyze.report import EngineReport
-from kvcache_exporter.history import History
 from kvcache_exporter.judge import Judge
-from kvcache_exporter.judge_settings import JudgeSettings
-from kvcache_exporter.model import Observation
 
-T = TypeVar("T")
 RECORDINGS = Path(__file__).parents[2] / "tests" / "data" / "recordings"
 
 
@@ -82,25 +75,3 @@ def recordings() -> Iterable[tuple[str, EngineReport]]:
     for path in sorted(RECORDINGS.glob("*.jsonl.gz")):
         for engine in replay(pages.frames(path)).engines:
             yield path.name.removesuffix(".jsonl.gz"), engine
-
-
-def bytes_per_engine(jobs: Sequence[Job]) -> tuple[int, int]:
-    """Most that is kept of one engine: its history alone, and the whole judge."""
-    history = [_kept(job, lambda: History(JudgeSettings()), History.add) for job in jobs]
-    return max(history), max(_kept(job, Judge, Judge.observe) for job in jobs)
-
-
-def _kept(job: Job, make: Callable[[], T], take: Callable[[T, Observation], object]) -> int:
-    """Bytes allocated and not given back, what all engines share left out."""
-    trace = trace_of(job)
-    take(make(), next(observations(trace)))
-    gc.collect()
-    tracemalloc.start()
-    one = make()
-    for seen in observations(trace):
-        take(one, seen)
-    del seen
-    gc.collect()
-    size, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    return size
