@@ -130,6 +130,11 @@ def test_no_event_in_a_thousand_days_still_allows_three() -> None:
     assert poisson_upper(1) == pytest.approx(4.744, abs=0.01)
 
 
+def test_many_events_are_bounded_as_a_normal_variable_would_be() -> None:
+    events = 300
+    assert poisson_upper(events) == pytest.approx(events + 1.645 * events**0.5, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("load", "leak", "kind"),
     [

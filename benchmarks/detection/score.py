@@ -130,6 +130,9 @@ def poisson_upper(events: int, confidence: float = 0.95) -> float:
     low, high = 0.0, 10.0 + 3.0 * events
     for _ in range(60):
         mean = (low + high) / 2
-        terms = (math.exp(-mean) * mean**k / math.factorial(k) for k in range(events + 1))
+        # In logarithms: of some hundred events, powers and factorials are beyond any float.
+        terms = (
+            math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(events + 1)
+        )
         low, high = (mean, high) if sum(terms) > 1 - confidence else (low, mean)
     return high
