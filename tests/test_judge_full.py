@@ -64,11 +64,10 @@ def wedged(engine: Engine, seconds: float, used: int, **constants: object) -> li
         engine.time += engine.interval
         reading = replace(
             engine.reading,
-            running=0.0,
             waiting=5.0,
             used_blocks=used,
             usage_ratio=used / POOL,
-            **constants,  # type: ignore[arg-type]
+            **({"running": 0.0} | constants),  # type: ignore[arg-type]
         )
         seen.append(Observation(engine.time, "engine", "0", reading))
     return seen
@@ -97,3 +96,11 @@ def test_a_wedge_with_room_in_the_cache_says_nothing_of_a_leak() -> None:
     judge_all(judge, engine.busy(HOUR))
     last = judge_all(judge, iter(wedged(engine, HOUR, POOL // 2)))[-1]
     assert not last.leak_active
+
+
+def test_a_cache_that_fills_up_is_told_after_a_minute_of_an_engine_that_was_calm() -> None:
+    engine, judge = Engine(), Judge()
+    assert judge_all(judge, engine.busy(HOUR))[-1].state is State.OK
+    full = wedged(engine, 90, POOL, running=20.0)
+    states = [judge.observe(seen).state for seen in full]
+    assert states[-1] is State.SATURATED

@@ -8,7 +8,6 @@ from kvcache_exporter.indicators._recent import minutes
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State
 
-EVERY_SECONDS = 30.0
 SATURATED_SECONDS = 60.0
 
 
@@ -28,8 +27,16 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     return Indication(
         "saturation",
         seconds,
-        seconds >= SATURATED_SECONDS,
+        is_saturated(history),
         f"{reading.waiting:.0f} requests wait and the cache is {reading.usage_ratio:.1%} used, "
         f"above {FULL_RATIO:.0%} with a queue for {minutes(seconds)}: add capacity or admit less",
         state=State.SATURATED,
     )
+
+
+def is_saturated(history: History) -> bool:
+    """Whether they have for long enough to say so."""
+    reading = history.reading
+    if reading is None or not is_full(reading):
+        return False
+    return (history.unchanged_seconds("full") or 0.0) >= SATURATED_SECONDS

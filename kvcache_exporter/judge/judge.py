@@ -7,6 +7,7 @@ import math
 from kvcache_exporter.audits.answers import lost_blocks
 from kvcache_exporter.history import History
 from kvcache_exporter.indicators import all_indicators
+from kvcache_exporter.indicators.saturation import is_saturated
 from kvcache_exporter.judge.leak import Leak, remember
 from kvcache_exporter.judge.verdict import decide
 from kvcache_exporter.judge_settings import JudgeSettings
@@ -47,7 +48,7 @@ class Judge:
         return self._judge()
 
     def _notable(self) -> object:
-        """What must not wait: that it fails, sleeps, wakes, restarts, or that rest says otherwise.
+        """What must not wait: that it fails, sleeps, restarts, is full, or rests unlike told.
 
         A block that closes does not count here: it can wait for the next look.
         """
@@ -57,7 +58,7 @@ class Judge:
             return None
         told = idle.is_idle and self.leak.active == (idle.clean_time == history.time)
         lost = history.audit is not None and bool(lost_blocks(history.audit))
-        return history.epoch, told, reading.sleeping, history.problems, lost
+        return history.epoch, told, reading.sleeping, history.problems, lost, is_saturated(history)
 
     def _judge(self) -> Judgement:
         history, settings = self.history, self.settings
