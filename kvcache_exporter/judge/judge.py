@@ -48,7 +48,7 @@ class Judge:
         return self._judge()
 
     def _notable(self) -> object:
-        """What must not wait: that it fails, sleeps, restarts, is full, or rests unlike told.
+        """What must not wait: failure, sleep, a restart, a full cache, rest that contradicts us.
 
         A block that closes does not count here: it can wait for the next look.
         """
