@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import inspect
 import json
+import math
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import cache
@@ -127,7 +128,9 @@ def main() -> None:
     first = PAGE_PATH_SEEDS.start
     known = {one.seed for one in done}
     wanted = [
-        seed for seed in range(first, first + int(args.days / MEAN_DAYS)) if seed not in known
+        seed
+        for seed in range(first, first + math.ceil(args.days / MEAN_DAYS) + 1)
+        if seed not in known
     ]
     CACHE.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(args.processes) as pool, RESULTS.open("a") as file:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, ne
 
 from kvcache_exporter.history.marks import MARKS, marks
 from kvcache_exporter.history.table import NAN, Table
@@ -15,6 +16,7 @@ WATCHED = ("usage_ratio", "running", "waiting", "prompt_tokens", "generation_tok
 """Readings whose last change is timed."""
 INDEX = {name: index for index, name in enumerate((*WATCHED, *MARKS))}
 _watched = attrgetter(*WATCHED)
+_ALL = range(len(WATCHED))
 
 
 class Changes:
@@ -31,12 +33,8 @@ class Changes:
         after = _watched(reading)
         before = _watched(known) if known is not None else (None,) * len(WATCHED)
         times = self.times.data
-        if after != before:
-            for index, (old, new) in enumerate(zip(before, after, strict=True)):
-                if new is None:
-                    times[index] = NAN
-                elif new != old:
-                    times[index] = now
+        for index in compress(_ALL, map(ne, before, after)):
+            times[index] = NAN if after[index] is None else now
         for name in marks(known, reading):
             times[INDEX[name]] = now
 

@@ -135,7 +135,7 @@ class History:
 
 
 def _recent_row(now: float, reading: EngineReading) -> list[float]:
-    return [now, *(NAN if value is None else value for value in _recent(reading))]
+    return [now, *[NAN if value is None else value for value in _recent(reading)]]
 
 
 def _cut_reasons(known: EngineReading, reading: EngineReading) -> tuple[bool, bool, bool]:

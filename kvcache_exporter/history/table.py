@@ -36,9 +36,10 @@ class Table:
         width = len(self.columns)
         if len(row) != width:
             raise ValueError(f"{len(row)} values for {width} columns")
-        if len(self) < self.capacity:
+        full = self.capacity * width
+        if len(self.data) < full:
             self.data.extend(row)
-            if len(self) == self.capacity:
+            if len(self.data) == full:
                 self.data = self.data[:]  # as it will not grow any more, without room to grow
         else:
             at = (self.total % self.capacity) * width
@@ -55,16 +56,17 @@ class Table:
     def row(self, index: int) -> list[float]:
         """One row, 0 = the oldest."""
         width = len(self.columns)
-        start = self.total % self.capacity if len(self) == self.capacity else 0
-        at = ((start + index) % self.capacity) * width
+        full = len(self.data) == self.capacity * width
+        at = ((self.total + index) % self.capacity if full else index) * width
         return list(self.data[at : at + width])
 
     def last(self, name: str, back: int = 0) -> float:
         """Value ``back`` rows before the newest, NaN when there is none."""
-        if back >= len(self):
+        width = len(self.columns)
+        if back * width >= len(self.data):
             return NAN
         row = (self.total - 1 - back) % self.capacity
-        return self.data[row * len(self.columns) + self.columns.index(name)]
+        return self.data[row * width + self.columns.index(name)]
 
     def set_last(self, name: str, value: float) -> None:
         """Change one value of the newest row."""
