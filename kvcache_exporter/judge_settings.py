@@ -11,8 +11,10 @@ class JudgeSettings:
 
     judge_seconds: float = 60.0
     """How old a verdict may become while nothing notable happens ..."""
-    calm_seconds: float = 120.0
-    """... and how old while all is well."""
+    calm_seconds: float = 240.0
+    """... and how old while all is well, or as it has been for ..."""
+    settled_seconds: float = 600.0
+    """... so long, with nothing waiting or standing still."""
     hold_seconds: float | None = None
     """Time blocks may rightly outlive their request; None = by connector (see below)."""
     connector_hold_seconds: float = 600.0

@@ -29,18 +29,30 @@ class Judge:
     def observe(self, observation: Observation) -> Judgement:
         """Take in one observation of this engine and say what it is in now.
 
-        Nothing is judged anew within seconds (two minutes of a calm engine) while it just goes on.
+        Nothing is judged anew within a minute (four of a calm engine) while it just goes on.
         """
         self.history.add(observation)
         now, notable = observation.time, self._notable()
         known, (time, before) = self.judgement, self._judged
         if known is not None and notable == before:
-            calm = known.state is State.OK and not known.findings
+            calm = self._is_calm(known)
             age = self.settings.calm_seconds if calm else self.settings.judge_seconds
             if now - time < age:
                 return known
         self._judged = (now, notable)
         return self._judge()
+
+    def _is_calm(self, known: Judgement) -> bool:
+        """Whether all is well, or as it has been for long, and nothing waits or stands still."""
+        history, settings = self.history, self.settings
+        well = known.state is State.OK and not known.findings
+        if not well and history.time - known.since < settings.settled_seconds:
+            return False
+        reading = history.reading
+        if reading is None or reading.waiting:
+            return False
+        still = history.unchanged_seconds("generation_tokens") or 0.0
+        return not reading.running or still < settings.judge_seconds
 
     def conclude(self) -> Judgement:
         """Judge what is known now, whatever was judged when: for the end of a recording."""
