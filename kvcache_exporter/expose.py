@@ -23,15 +23,15 @@ from kvcache_exporter.model import (
 T = TypeVar("T")
 
 
-def render(snapshot: Snapshot) -> bytes:
-    """Return the whole page of *snapshot* as text format 0.0.4."""
+def render(snapshot: Snapshot, pause: Callable[[], None] = lambda: None) -> bytes:
+    """Return the whole page of *snapshot* as text format 0.0.4; *pause* comes between families."""
     lines: list[str] = []
-    _families(lines, targets.METRICS, snapshot.targets, _target_labels)
-    _families(lines, engines.METRICS, snapshot.engines, _engine_labels)
-    _families(lines, audits.METRICS, snapshot.engines, _engine_labels)
-    _families(lines, gpus.METRICS, snapshot.gpus, _gpu_labels)
-    _families(lines, sources.METRICS, sources.joined(snapshot.gpu_sources), _source_labels)
-    _families(lines, exporter.METRICS, (snapshot,), lambda _: ())
+    _families(lines, targets.METRICS, snapshot.targets, _target_labels, pause)
+    _families(lines, engines.METRICS, snapshot.engines, _engine_labels, pause)
+    _families(lines, audits.METRICS, snapshot.engines, _engine_labels, pause)
+    _families(lines, gpus.METRICS, snapshot.gpus, _gpu_labels, pause)
+    _families(lines, sources.METRICS, sources.joined(snapshot.gpu_sources), _source_labels, pause)
+    _families(lines, exporter.METRICS, (snapshot,), lambda _: (), pause)
     return "".join(lines).encode("utf-8", "replace")
 
 
@@ -40,10 +40,12 @@ def _families(
     metrics: Iterable[Metric[T]],
     things: Sequence[T],
     identify: Callable[[T], Labels],
+    pause: Callable[[], None],
 ) -> None:
     """Write the families of one kind of thing; a family without a row is left out whole."""
     identified = [(thing, _block(identify(thing))) for thing in things]
     for metric in metrics:
+        pause()
         head, name = len(lines), metric.name
         for thing, block in identified:
             for labels, value in metric.rows(thing):

@@ -21,7 +21,12 @@ from kvcache_exporter.world import World
 class Outside:
     """Everything the pipeline reaches the world through, under one configuration."""
 
-    def __init__(self, config: Config, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Callable[[], float],
+        give_way: Callable[[], None] = lambda: None,
+    ) -> None:
         self._client = Client(
             timeout_seconds=config.scrape_timeout_seconds,
             max_body_bytes=config.max_body_bytes,
@@ -34,7 +39,7 @@ class Outside:
         self._use_filtered = config.filtered_route
         loop = asyncio.get_running_loop()
         self._gpus = HostGpus(open_sources(_page_fetcher(self._client, loop), config.gpus))
-        self.world = World(self._fetch, self._version, self._gpus, clock, self._audit)
+        self.world = World(self._fetch, self._version, self._gpus, clock, self._audit, give_way)
         self.clock = clock
 
     async def _fetch(self, target: Target) -> Scrape:

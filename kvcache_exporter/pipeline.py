@@ -177,6 +177,7 @@ class Pipeline:
         targets: list[TargetStatus] = []
         engines: list[EngineStatus] = []
         for one in looked:
+            self._world.give_way()
             status, judged = self._judge(one, gpus)
             if status.target.guessed and status.last_success_time is None:
                 continue

@@ -27,6 +27,7 @@ from kvcache_exporter.status import engines_json, status_page
 from kvcache_exporter.web.gate import Gate, OpenGate
 from kvcache_exporter.web.pages import Latest, LazyPage, Page, pages_of
 from kvcache_exporter.web.server import Server
+from kvcache_exporter.web.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ async def serve(config: Config, load: Load, report: Report) -> None:
     server.start()
     log.info("listening on %s:%d", config.listen_address.rpartition(":")[0], server.port)
     try:
-        await _cycles(config, load, flags, latest, report)
+        await _cycles(config, load, flags, latest, report, server.turn)
     finally:
         server.stop()
 
@@ -88,16 +89,17 @@ def gate_of(config: Config) -> Gate:
 
 
 async def _cycles(
-    config: Config, load: Load, flags: _Flags, latest: Latest, report: Report
+    config: Config, load: Load, flags: _Flags, latest: Latest, report: Report, turn: Turn
 ) -> None:
     """Cycle after cycle on a fixed grid; a tick that is missed is skipped, never made up for."""
     clock = SteadyClock()
-    outside = Outside(config, clock)
+    outside = Outside(config, clock, turn.give_way)
     keeper = Keeper(None if config.state_file is None else Path(config.state_file))
     pipeline = Pipeline(config, open_finders(config), outside.world, keeper.load())
     tick, number = clock(), 0
     try:
         while not flags.stop.is_set():
+            turn.renew()
             pipeline.notes = () if keeper.problem is None else (keeper.problem,)
             cycle = asyncio.ensure_future(pipeline.cycle(flags.reload_ok))
             if not await _first(flags.stop, cycle):
@@ -122,14 +124,16 @@ async def _cycles(
 
 def _publish(snapshot: Snapshot, outside: Outside, latest: Latest, report: Report) -> None:
     outside.retain([status.target.name for status in snapshot.targets])
-    latest.pages = pages(snapshot)
+    latest.pages = pages(snapshot, outside.world.give_way)
     report(snapshot)
 
 
-def pages(snapshot: Snapshot) -> Mapping[str, Page | LazyPage]:
+def pages(
+    snapshot: Snapshot, pause: Callable[[], None] = lambda: None
+) -> Mapping[str, Page | LazyPage]:
     """Render what Prometheus asks for now, and what people ask for when the first one asks."""
     return {
-        "/metrics": Page.of(render(snapshot) + own_metrics()),
+        "/metrics": Page.of(render(snapshot, pause) + own_metrics()),
         "/": LazyPage(lambda: status_page(snapshot).encode(), HTML),
         "/api/v1/engines": LazyPage(lambda: engines_json(snapshot), "application/json"),
     }
@@ -160,7 +164,7 @@ async def _reload(pipeline: Pipeline, outside: Outside, load: Load, flags: _Flag
     flags.reload_ok = True
     if config.listen_address != pipeline.config.listen_address:
         log.warning("listen_address needs a restart; still on %s", pipeline.config.listen_address)
-    fresh = Outside(config, outside.clock)
+    fresh = Outside(config, outside.clock, outside.world.give_way)
     pipeline.reconfigure(config, open_finders(config), fresh.world)
     await outside.close()
     log.info("configuration reloaded")

@@ -32,6 +32,8 @@ class World:
     clock: Callable[[], float]
     fetch_audit: Fetch | None = None
     """Asks an audit that listens on TCP; None = there are none."""
+    give_way: Callable[[], None] = lambda: None
+    """Called between two engines and two families: others in this process may be in a hurry."""
 
     async def fetch_audits(self, target: Target, engines: Sequence[str]) -> tuple[Audit, ...]:
         """Ask the audits of a target's engines at once, where it has an address for them."""

@@ -20,6 +20,7 @@ from kvcache_exporter.web.request import (
     parse_request,
     text,
 )
+from kvcache_exporter.web.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ class Connection:
         routes: Routes,
         limits: Limits,
         gate: Gate,
+        turn: Turn,
     ) -> None:
         self.waiting = True
         """No request is being answered: the connection may be dropped to make room."""
@@ -58,6 +60,7 @@ class Connection:
         self._routes = routes
         self._limits = limits
         self._gate = gate
+        self._turn = turn
         self._reader = asyncio.StreamReader(MAX_HEAD_BYTES)
         self._writer: asyncio.StreamWriter | None = None
 
@@ -102,9 +105,10 @@ class Connection:
             return await self._refuse(writer, text(431, "the headers exceed 16 KiB"))
         except BadRequestError as error:
             return await self._refuse(writer, text(400, str(error)))
-        response = await self._answer(request)
-        async with asyncio.timeout(self._limits.write_seconds):
-            await self._write(writer, response, request.method != "HEAD", request.keep_alive)
+        with self._turn.answering():
+            response = await self._answer(request)
+            async with asyncio.timeout(self._limits.write_seconds):
+                await self._write(writer, response, request.method != "HEAD", request.keep_alive)
         self.answered = True
         return request.keep_alive
 

@@ -21,6 +21,7 @@ from kvcache_exporter.web.connection import Connection, Limits
 from kvcache_exporter.web.gate import Gate, OpenGate
 from kvcache_exporter.web.listen import bind, is_exposed
 from kvcache_exporter.web.pages import Routes
+from kvcache_exporter.web.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class Server:
         self._routes = routes
         self._gate = gate or OpenGate()
         self._limits = limits or Limits()
+        self.turn = Turn()
+        """Whoever computes for long elsewhere in the process asks it to give way."""
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._over = asyncio.Event()
         self._starved = False
@@ -118,7 +121,7 @@ class Server:
 
     def _serve(self, client: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         client.setblocking(False)
-        connection = Connection(client, self._routes, self._limits, self._gate)
+        connection = Connection(client, self._routes, self._limits, self._gate, self.turn)
         task = loop.create_task(connection.run())
         self._connections[connection] = task
 
