@@ -11,6 +11,8 @@ class JudgeSettings:
 
     judge_seconds: float = 60.0
     """How old a verdict may become while nothing notable happens ..."""
+    contradicted_seconds: float = 15.0
+    """... how old while the engine rests and shows something else ..."""
     calm_seconds: float = 240.0
     """... and how old while all is well, or as it has been for ..."""
     settled_seconds: float = 600.0

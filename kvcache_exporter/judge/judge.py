@@ -34,13 +34,22 @@ class Judge:
         self.history.add(observation)
         now, notable = observation.time, self._notable()
         known, (time, before) = self.judgement, self._judged
-        if known is not None and notable == before:
-            calm = self._is_calm(known)
-            age = self.settings.calm_seconds if calm else self.settings.judge_seconds
-            if now - time < age:
-                return known
+        young = known is not None and now - time < self._most_seconds(known)
+        if known is not None and young and notable == before:
+            return known
         self._judged = (now, notable)
         return self._judge()
+
+    def _most_seconds(self, known: Judgement) -> float:
+        """How old the verdict may become while nothing notable happens."""
+        if self._is_contradicted():
+            return self.settings.contradicted_seconds
+        return self.settings.calm_seconds if self._is_calm(known) else self.settings.judge_seconds
+
+    def _is_contradicted(self) -> bool:
+        """Whether it rests with blocks in use and no leak called, or without any and with one."""
+        idle = self.history.idle
+        return idle.is_idle and self.leak.active == (idle.clean_time == self.history.time)
 
     def _is_calm(self, known: Judgement) -> bool:
         """Whether all is well, or as it has been for long, and nothing waits or stands still."""
@@ -65,10 +74,9 @@ class Judge:
         A block that closes does not count here: it can wait for the next look.
         """
         history = self.history
-        reading, idle = history.reading, history.idle
+        reading, told = history.reading, self._is_contradicted()
         if reading is None:
             return None
-        told = idle.is_idle and self.leak.active == (idle.clean_time == history.time)
         lost = history.audit is not None and bool(lost_blocks(history.audit))
         return history.epoch, told, reading.sleeping, history.problems, lost, is_saturated(history)
 
