@@ -59,7 +59,8 @@ def main() -> None:
         tables["slopes"] = report.slopes(pool.map(judged.slope_error, _slope_jobs(args.only)))
     tables["recordings"] = report.recordings(judged.recordings())
     tables["cost"] = cost.table()
-    tables["page path"] = page_path.tell(page_path.load()).replace("\n", "  \n")
+    if checked := page_path.load():  # else what its own command has written stays
+        tables["page path"] = page_path.tell(checked).replace("\n", "  \n")
     if args.only:
         print("\n\n".join(f"{name}\n{table}" for name, table in tables.items()))
         return
