@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import resource
 import signal
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kvcache_exporter import garbage
 from kvcache_exporter.clock import SteadyClock
 from kvcache_exporter.config import Config
 from kvcache_exporter.discovery import open_finders
@@ -32,9 +32,6 @@ from kvcache_exporter.web.turn import Turn
 log = logging.getLogger(__name__)
 
 HTML = "text/html; charset=utf-8"
-GC_THRESHOLDS = (20_000, 20, 100)
-"""By default the collector walks the history of all engines so often that it takes a sixth of our
-CPU; a cycle of scrapes leaves next to no reference cycles behind."""
 SWITCH_INTERVAL_SECONDS = 0.0001
 """How soon a thread that computes lets another one run. While a cycle is judged and rendered, an
 answer on our port waits for that at each of its system calls; the default is fifty times longer."""
@@ -59,7 +56,7 @@ async def serve(config: Config, load: Load, report: Report) -> None:
     Raises OSError with a text for the operator when the address cannot be bound, OperatorError when
     the web configuration is no good.
     """
-    gc.set_threshold(*GC_THRESHOLDS)
+    garbage.begin()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection to each target is kept
@@ -111,6 +108,7 @@ async def _cycles(
             keeper.save_if_due(pipeline.followers, clock())
             if number % TRIM_CYCLES == 0:
                 trim()
+            garbage.between_cycles(number)
             number += 1
             tick = _next_tick(tick, pipeline.config.interval_seconds, clock())
             await _sleep_until(tick, clock, flags)

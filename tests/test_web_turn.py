@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvcache_exporter.web.turn import CYCLE_SECONDS, STEP_SECONDS, Turn
+from kvcache_exporter.web.turn import ARRIVAL_SECONDS, CYCLE_SECONDS, STEP_SECONDS, Turn
 
 
 class Sleeper:
@@ -36,6 +36,16 @@ def test_who_computes_waits_until_the_last_answer_is_given() -> None:
     answer.__enter__()
     turn.give_way()
     assert next(steps, None) is None
+
+
+def test_a_client_that_has_just_connected_goes_first_and_one_that_stays_silent_does_not() -> None:
+    sleeper = Sleeper()
+    turn = Turn(sleeper.sleep, lambda: sleeper.slept)
+    turn.arrived()
+    turn.give_way()
+    assert sleeper.slept == pytest.approx(ARRIVAL_SECONDS, abs=STEP_SECONDS)
+    turn.give_way()
+    assert sleeper.slept == pytest.approx(ARRIVAL_SECONDS, abs=STEP_SECONDS)
 
 
 def test_a_crowd_that_never_ends_costs_a_cycle_its_share_and_no_more() -> None:

@@ -99,6 +99,7 @@ class Server:
             self._starve(error, loop, listening)
             return
         self._starved = False
+        self.turn.arrived()
         if len(self._connections) < self._limits.connections or self._evict():
             self._serve(client, loop)
         else:
