@@ -12,7 +12,7 @@ import pytest
 
 from kvcache_exporter.engines import vllm
 from kvcache_exporter.model import Problem, Sample
-from kvcache_exporter.samples import MAX_LABEL_VALUE_CHARACTERS, Parser, number
+from kvcache_exporter.samples import ANEW_PAGES, MAX_LABEL_VALUE_CHARACTERS, Parser, number
 
 CORPUS = Path(__file__).parent / "data" / "exposition"
 PAGES = Path(__file__).parent / "data" / "pages"
@@ -214,6 +214,39 @@ def test_label_blocks_of_a_vanished_series_are_forgotten() -> None:
     for page in range(50):
         parser.parse(f'{USAGE}{{model_name="{page}"}} 1\n'.encode())
     assert len(parser._last) == 1
+
+
+def test_a_page_laid_out_as_the_last_one_is_read_where_the_series_were() -> None:
+    parser = Parser(vllm.NAMES, vllm.PLAIN)
+    page = "other_total {}\nvllm:kv_cache_usage_perc {}\nvllm:num_requests_running {}\n"
+    for numbers in ((1, 0.5, 3), (2, 0.25, 3), (3, 0.25, 4)):
+        found = parser.parse(page.format(*numbers).encode())
+        assert isinstance(found, list)
+        assert [sample.value for sample in found] == list(numbers[1:])
+
+
+def test_series_that_change_places_are_read_where_they_are_now() -> None:
+    parser = Parser(vllm.NAMES, vllm.PLAIN)
+    lines = ["vllm:num_requests_running 3", "other_total 1", "vllm:num_requests_waiting 4"]
+    for order in (lines, lines[::-1], [lines[1], lines[0], lines[2]]):
+        found = parser.parse("\n".join((*order, "")).encode())
+        assert isinstance(found, list)
+        assert {sample.name: sample.value for sample in found} == {
+            "vllm:num_requests_running": 3.0,
+            "vllm:num_requests_waiting": 4.0,
+        }
+
+
+def test_a_series_that_takes_the_place_of_a_foreign_one_is_found_before_long() -> None:
+    parser = Parser(vllm.NAMES, vllm.PLAIN)
+    parser.parse(b"vllm:num_requests_running 3\nother_total 1\n")
+    pages = [
+        parser.parse(b"vllm:num_requests_running 3\nvllm:num_requests_waiting 4\n")
+        for _ in range(ANEW_PAGES)
+    ]
+    assert any(isinstance(page, list) and len(page) == 2 for page in pages)
+    assert isinstance(pages[-1], list)
+    assert len(pages[-1]) == 2, "and it stays found"
 
 
 def test_a_number_is_read_to_the_last_bit() -> None:
