@@ -1,21 +1,21 @@
 """Exposition text to samples: only the wanted names, as strictly as Prometheus itself reads them.
 
 The stock Python parser takes 13 ms for a page of 93 KB and accepts what Prometheus refuses
-(``1_000``, Arabic digits, ``1e400``, junk behind a timestamp). Here an anchored expression picks
-the wanted lines first and each of them must then be flawless: one bad line fails the page, because
-a page that is wrong in one place cannot be trusted in another.
+(``1_000``, Arabic digits, ``1e400``, junk behind a timestamp). Here the wanted lines are picked
+first and each of them must then be flawless: one bad line fails the page, because a page that is
+wrong in one place cannot be trusted in another.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from sys import intern
 from types import MappingProxyType
 
 from kvcache_exporter.model import Problem, Sample
+from kvcache_exporter.wanted_names import expressions
 
 MAX_LINE_BYTES = 64 * 1024
 MAX_LABELS = 64
@@ -23,7 +23,6 @@ MAX_LABELS = 64
 MAX_LABEL_VALUE_CHARACTERS = 256
 MAX_SERIES = 4096
 
-_PREFIXES = (b"vllm:", b"vllm_", b"ray_vllm:", b"ray_vllm_")
 _DECIMAL = b"0123456789.eE+-"
 """Of these characters ``float`` accepts exactly what Go does."""
 _WORD = re.compile(rb"[+-]?(?i:inf(?:inity)?|nan)")
@@ -55,7 +54,7 @@ class Parser:
     """
 
     def __init__(self, names: Iterable[str], plain: Iterable[str] = ()) -> None:
-        self._dialects, self._plain = _expressions(frozenset(names), frozenset(plain))
+        self._dialects, self._plain = expressions(frozenset(names), frozenset(plain))
         self._last: list[_Line] = []
         self._lines = 0
         self._pages = 0
@@ -232,29 +231,3 @@ def _malformed(line: bytes, error: ValueError) -> Problem:
 def _show(raw: bytes) -> str:
     text = raw[:80].decode("utf-8", "replace")
     return repr(_CONTROL.sub(" ", text)) + ("..." if len(raw) > 80 else "")
-
-
-@lru_cache(maxsize=8)
-def _expressions(
-    names: frozenset[str], plain: frozenset[str]
-) -> tuple[tuple[tuple[bytes, re.Pattern[bytes]], ...], re.Pattern[bytes]]:
-    """Build the filters once for all targets: it takes as long as fifty scrapes."""
-    own = _alternatives([name.encode() for name in names])
-    others = _alternatives([name.encode() for name in plain])
-    dialects = ((prefix, _named(prefix + own + b"|" + others)) for prefix in _PREFIXES)
-    return tuple(dialects), _named(others)
-
-
-def _named(names: bytes) -> re.Pattern[bytes]:
-    return re.compile(rb"(?:" + names + rb")[ \t{]")
-
-
-def _alternatives(names: list[bytes]) -> bytes:
-    """Write names as a tree of their letters, so that the expression fails early elsewhere."""
-    if not names:
-        return rb"(?!)"
-    longer = groupby(sorted(filter(None, names)), key=lambda name: name[:1])
-    branches = [re.escape(head) + _alternatives([name[1:] for name in g]) for head, g in longer]
-    if b"" not in names:
-        return branches[0] if len(branches) == 1 else b"(?:" + b"|".join(branches) + b")"
-    return b"(?:" + b"|".join(branches) + b")?" if branches else b""

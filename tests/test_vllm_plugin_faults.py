@@ -212,11 +212,10 @@ import os, sys, time
 from kvcache_exporter.vllm_plugin.server import serve
 serve(lambda: {"ok": True}, 0)
 time.sleep(0.2)
-if os.fork():
-    print(os.getpid(), flush=True)
+if child := os.fork():
+    print(child, flush=True)
     sys.stdin.read()
     os._exit(0)
-print(os.getpid(), flush=True)
 time.sleep(600)
 """
 
@@ -228,8 +227,7 @@ def forked() -> Iterator[tuple[int, int, subprocess.Popen[str]]]:
         [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        pids = {int(process.stdout.readline()) for _ in range(2)}
-        [child] = pids - {process.pid}
+        child = int(process.stdout.readline())
         try:
             yield process.pid, child, process
         finally:
