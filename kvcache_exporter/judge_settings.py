@@ -13,7 +13,7 @@ class JudgeSettings:
     """How old a verdict may become while nothing notable happens ..."""
     contradicted_seconds: float = 15.0
     """... how old while the engine rests and shows something else ..."""
-    calm_seconds: float = 240.0
+    calm_seconds: float = 300.0
     """... and how old while all is well, or as it has been for ..."""
     settled_seconds: float = 600.0
     """... so long, with nothing waiting or standing still."""

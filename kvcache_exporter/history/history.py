@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, le
 from statistics import median
 from typing import Any
 
@@ -134,8 +135,11 @@ class History:
         return median(b - a for a, b in pairwise(times)) if len(times) > 1 else math.inf
 
 
-def _recent_row(now: float, reading: EngineReading) -> list[float]:
-    return [now, *[NAN if value is None else value for value in _recent(reading)]]
+def _recent_row(now: float, reading: EngineReading) -> Sequence[float]:
+    values = _recent(reading)
+    if None in values:
+        return [now, *(NAN if value is None else value for value in values)]
+    return (now, *values)
 
 
 def _cut_reasons(known: EngineReading, reading: EngineReading) -> tuple[bool, bool, bool]:
@@ -150,6 +154,8 @@ def _cut_reasons(known: EngineReading, reading: EngineReading) -> tuple[bool, bo
 def _counts_anew(known: EngineReading, reading: EngineReading) -> bool:
     """Whether one counter begins near zero again, or all of them fell."""
     before, after = _falling(known), _falling(reading)
+    if None not in before and None not in after and all(map(le, before, after)):
+        return False
     both = [(old, new) for old, new in zip(before, after, strict=True) if old and new is not None]
     fell = [new < old for old, new in both]
     if True not in fell:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from kvcache_exporter.model import EngineReading
 
 MARKS = ("queue", "queue_fell", "queue_rose", "full", "idle")
+_AT_EASE = ("queue_fell",)
 FULL_RATIO = 0.9
 """With a queue and this much used, the cache is what requests wait for: a big block or two may
 always stay free, since a request that needs more is not admitted."""
 
 
-def marks(known: EngineReading | None, reading: EngineReading) -> Iterator[str]:
+def marks(known: EngineReading | None, reading: EngineReading) -> Sequence[str]:
     """Name what happened between the last reading and this one.
 
     ``queue``: it became empty or non-empty; ``queue_fell``, ``queue_rose``: so did its length;
@@ -20,19 +21,18 @@ def marks(known: EngineReading | None, reading: EngineReading) -> Iterator[str]:
     nothing waiting began or ended. The first reading begins everything.
     """
     if known is None:
-        yield from MARKS
-        return
-    if is_queued(known) != is_queued(reading):
-        yield "queue"
-    if is_full(known) != is_full(reading):
-        yield "full"
-    if is_idle(known) != is_idle(reading):
-        yield "idle"
+        return MARKS
     before, now = known.waiting or 0.0, reading.waiting or 0.0
-    if now < before or not now:
-        yield "queue_fell"
-    if now > before:
-        yield "queue_rose"
+    if not before and not now and known.running and reading.running:
+        return _AT_EASE  # as it mostly is
+    happened = {
+        "queue": bool(before) != bool(now),
+        "full": is_full(known) != is_full(reading),
+        "idle": is_idle(known) != is_idle(reading),
+        "queue_fell": now < before or not now,
+        "queue_rose": now > before,
+    }
+    return [name for name, did in happened.items() if did]
 
 
 def is_queued(reading: EngineReading) -> bool:

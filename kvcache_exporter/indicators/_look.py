@@ -1,7 +1,7 @@
 """When the trend is looked for: a look costs a millisecond, so calm and certainty have fewer.
 
 Nothing to see is looked at again two blocks later, a break that has stood three looks in a row
-three blocks later, anything in between with the next block.
+six blocks later, anything in between with the next block.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kvcache_exporter.history import History
 from kvcache_exporter.indicators._trend import FEWEST_AFTER, Break, search
 from kvcache_exporter.judge_settings import JudgeSettings
 
-CALM_BLOCKS, CERTAIN_BLOCKS, CERTAIN_LOOKS = 2, 3, 3
+CALM_BLOCKS, CERTAIN_BLOCKS, CERTAIN_LOOKS = 2, 6, 3
 
 
 class _Look(NamedTuple):

@@ -23,6 +23,7 @@ NAMES = {
     "preemptions": "preemption",
     "transfer_errors": "transfer_error",
 }
+EVERY_SECONDS = 300.0
 FEWEST_RISES = 3
 EXPLAINED = 0.5
 TIED = 0.1

@@ -9,7 +9,7 @@ from kvcache_exporter.indicators._recent import known, never_falls
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State
 
-EVERY_SECONDS = 120.0
+EVERY_SECONDS = 240.0
 COUNTERS = ("prompt_tokens", "generation_tokens", "completions", "http_requests", "preemptions")
 FALLS = 2
 RESTART_SHARE = 0.25

@@ -29,39 +29,53 @@ class Judge:
     def observe(self, observation: Observation) -> Judgement:
         """Take in one observation of this engine and say what it is in now.
 
-        Nothing is judged anew within a minute (four of a calm engine) while it just goes on.
+        Nothing is judged anew within a minute (five of a calm engine) while it just goes on.
         """
         self.history.add(observation)
         now, notable = observation.time, self._notable()
         known, (time, before) = self.judgement, self._judged
-        young = known is not None and now - time < self._most_seconds(known)
-        if known is not None and young and notable == before:
+        if known is not None and notable == before and self._is_young(known, now - time):
             return known
         self._judged = (now, notable)
         return self._judge()
 
-    def _most_seconds(self, known: Judgement) -> float:
-        """How old the verdict may become while nothing notable happens."""
-        if self._is_contradicted():
-            return self.settings.contradicted_seconds
-        return self.settings.calm_seconds if self._is_calm(known) else self.settings.judge_seconds
+    def _is_young(self, known: Judgement, age: float) -> bool:
+        """Whether the verdict may stand a while longer as nothing notable happens."""
+        settings = self.settings
+        if age >= settings.calm_seconds:
+            return False
+        if age >= settings.judge_seconds:
+            return self._is_calm(known)
+        if age < settings.contradicted_seconds or not self._is_contradicted():
+            return True
+        return known.state is not State.OK and self._has_settled(known)
 
     def _is_contradicted(self) -> bool:
-        """Whether it rests with blocks in use and no leak called, or without any and with one."""
+        """Whether rest shows blocks that nobody may hold and no leak is called, or the opposite."""
         idle = self.history.idle
-        return idle.is_idle and self.leak.active == (idle.clean_time == self.history.time)
+        if not idle.is_idle:
+            return False
+        return self._rests_clean() if self.leak.active else idle.table.last("floor") >= 2
+
+    def _rests_clean(self) -> bool:
+        return self.history.idle.clean_time == self.history.time
 
     def _is_calm(self, known: Judgement) -> bool:
-        """Whether all is well, or as it has been for long, and nothing waits or stands still."""
+        """Whether all is well, or as it has been for long, and nothing waits, stands or is held."""
         history, settings = self.history, self.settings
         well = known.state is State.OK and not known.findings
-        if not well and history.time - known.since < settings.settled_seconds:
+        if not well and not self._has_settled(known):
             return False
         reading = history.reading
         if reading is None or reading.waiting:
             return False
+        if not reading.running:
+            return self.leak.active or self._rests_clean()
         still = history.unchanged_seconds("generation_tokens") or 0.0
-        return not reading.running or still < settings.judge_seconds
+        return still < settings.judge_seconds
+
+    def _has_settled(self, known: Judgement) -> bool:
+        return self.history.time - known.since >= self.settings.settled_seconds
 
     def conclude(self) -> Judgement:
         """Judge what is known now, whatever was judged when: for the end of a recording."""
