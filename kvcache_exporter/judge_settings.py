@@ -75,7 +75,9 @@ class JudgeSettings:
     """Part of a change in load that the model may get wrong; more in proportion where the break
     shares more with the change in load."""
     trend_blocks_in_a_row: int = 2
-    """Blocks in a row at which a break must stand."""
+    """Blocks in a row at which a break must stand ..."""
+    trend_hold_blocks_in_a_row: int = 3
+    """... where blocks may be held."""
     latch_seconds: float = 21600.0
     """How long a leak stays reported after the last evidence."""
     memory_seconds: float = 86400.0

@@ -10,6 +10,7 @@ within the hold time before the last activity (an idle engine's clock stands sti
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -127,11 +128,10 @@ class IdleLog:
 
     def _held(self, reading: EngineReading, hold_seconds: float) -> float:
         """Most blocks that requests can hold which ended within the hold time."""
-        since = [0.0, 0.0]
-        for time, finished, begun in (self._finished.row(i) for i in range(len(self._finished))):
-            if time > self.activity_time - hold_seconds:
-                break
-            since = [finished, begun]
+        marks, since = self._finished, [0.0, 0.0]
+        before = bisect(marks.column("time"), self.activity_time - hold_seconds)
+        if before:
+            _, *since = marks.row(before - 1)
         finished, begun = _blocks_so_far(reading)
         held = max(finished - since[0], begun - since[1])
         return math.inf if math.isnan(held) else held

@@ -4,7 +4,7 @@ With room, arrivals decide what runs, and used blocks follow. A full pool turns 
 blocks stand still and decide what runs, so that a fit of used blocks to load would learn that they
 do not depend on it. There the need of a request is taken from the times with room, or from all
 times when there were too few. Where blocks may rightly outlive their request, throughput explains
-them, and the least use in half an hour stands for it.
+them, and the least use in twice the hold time stands for it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ def _held(rows: Rows) -> regression.Fit:
     rate = [blocks / n for blocks, n in zip(rows.finished_load, rows.scrapes, strict=True)]
     mean = sum(rate) / len(rate)
     busy = [max(0.0, r - mean) for r in rate]
-    full = [float(share >= FULL_SHARE) for share in rows.saturated]
     floor = max(HELD_FLOOR * mean, 1.0)
     weights = [math.sqrt(n) / (r + floor) for n, r in zip(rows.scrapes, rate, strict=True)]
-    return regression.fit([[1.0] * len(rate), rate, busy, full], rows.headroom, weights)
+    return regression.fit([[1.0] * len(rate), rate, busy], rows.headroom, weights)

@@ -56,7 +56,7 @@ def search(history: History, settings: JudgeSettings) -> Break | None:
     if not history.blocks.last("scrapes") > 0:
         return None
     hold = history.hold_seconds
-    together = 2 + math.ceil(hold / settings.block_seconds) if hold else 1
+    together = 1 + math.ceil(hold / settings.block_seconds) if hold else 1
     rows = Rows(*trend_columns(history.blocks, history.hours, together))
     pool = history.known.pool_blocks if history.known else None
     if len(rows.end) < settings.trend_blocks or pool is None:
@@ -87,30 +87,40 @@ def _search(rows: Rows, pool: int, history: History, settings: JudgeSettings) ->
     ramps = regression.scan_ramps(model, hours)
     found = []
     for kind, scan, before, after in (("step", steps, 6, FEWEST_AFTER), ("ramp", ramps, 4, 4)):
-        index = _best(scan, rows, clean, before, after, settings)
+        index = _best(scan, _alike(rows, history), rows.end, clean, before, after, settings)
         if index is not None:
             found.append(_judge(kind, index, scan, model, rows, hours, pool, history, settings))
     return max(found, key=lambda b: (b.objection is None, b.score), default=None)
 
 
+def _alike(rows: Rows, history: History) -> list[int]:
+    """Rows so far that are full, or have room, as the newest: a full pool has a model of its own.
+
+    Blocks that are held fill a pool without changing what their number goes with.
+    """
+    if history.hold_seconds:
+        return list(range(1, len(rows.end) + 1))
+    full = rows.saturated[-1] >= FULL_SHARE
+    return list(accumulate((share >= FULL_SHARE) == full for share in rows.saturated))
+
+
 def _best(
     scan: regression.Scan,
-    rows: Rows,
+    alike: list[int],
+    end: list[float],
     clean: float,
     before: int,
     after: int,
     settings: JudgeSettings,
 ) -> int | None:
     """Row with the highest score among those with enough rows like the newest on both sides."""
-    full = rows.saturated[-1] >= FULL_SHARE
-    alike = list(accumulate((share >= FULL_SHARE) == full for share in rows.saturated))
     candidates = [
         index
         for index, score in enumerate(scan.score)
         if score >= settings.trend_look_score
         and (alike[index] >= before or (index == 0 and before == 4))
         and alike[-1] - alike[index] >= after
-        and rows.end[index] >= clean
+        and end[index] >= clean
         and scan.own[index] > settings.trend_own_ratio
     ]
     return max(candidates, key=scan.score.__getitem__, default=None)

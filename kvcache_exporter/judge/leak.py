@@ -1,7 +1,7 @@
 """What is remembered of a leak from one moment to the next: established, latched, revoked.
 
 A leak is established when it is proven, by a count inside the engine or at idle, or when a break
-stands at two blocks in a row; where the engine is counted inside, nothing else establishes one. It
+stands at some blocks in a row; where the engine is counted inside, nothing else establishes one. It
 stays until it is disproved (nothing lost by count, an idle reading of an empty pool, a restart,
 less in use than was said to be lost) or until nothing has supported it for the latch time. An
 engine that leaked before it restarted needs a break to stand once only.
@@ -88,8 +88,7 @@ def _establish(
         if seen is not None and seen.state is State.LEAK:
             return replace(leak, since=since, supported=history.time, blocks=seen.value or 0.0,
                            proven=False, because=seen.because)  # fmt: skip
-    needed = settings.trend_blocks_in_a_row if math.isnan(leak.leaked_before) else 1
-    if slope is None or not slope.alarming or leak.fires < needed:
+    if slope is None or not slope.alarming or leak.fires < _needed(leak, history, settings):
         return replace(leak, proven=False) if leak.proven else leak
     return replace(
         leak,
@@ -99,6 +98,14 @@ def _establish(
         proven=False,
         because=slope.because,
     )
+
+
+def _needed(leak: Leak, history: History, settings: JudgeSettings) -> int:
+    """Blocks in a row at which a break must stand."""
+    if not math.isnan(leak.leaked_before):
+        return 1
+    held = history.hold_seconds
+    return settings.trend_hold_blocks_in_a_row if held else settings.trend_blocks_in_a_row
 
 
 def _is_over(leak: Leak, history: History, settings: JudgeSettings) -> bool:
