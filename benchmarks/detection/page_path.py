@@ -29,7 +29,7 @@ from benchmarks.detection.simulate import simulate
 from benchmarks.detection.workload import DAY, Arrivals, Workload
 from kvcache_exporter.history import idle, marks
 from kvcache_exporter.indicators import idle_floor, stall
-from kvcache_exporter.judge import Judge, leak, verdict
+from kvcache_exporter.judge import Judge, judge, leak, verdict
 from kvcache_exporter.model import State
 
 PAGE = Path(__file__).parents[2] / "docs" / "detection.md"
@@ -82,10 +82,10 @@ def _fitting(load: Workload, pool_tokens: float) -> Workload:
 
 def check(seed: int) -> Checked:
     """Simulate and judge one healthy engine; nothing is kept but the counts."""
-    trace, judge = simulate(scenario(seed), seed), Judge()
+    trace, watcher = simulate(scenario(seed), seed), Judge()
     proven = stalled = tickets = 0
     for seen in observations(trace):
-        now = judge.observe(seen)
+        now = watcher.observe(seen)
         proven += bool(now.orphaned_blocks_low)
         stalled += now.state is State.STALLED
         tickets += now.leak_active
@@ -103,7 +103,7 @@ def load(path: Path = RESULTS) -> list[Checked]:
 @cache
 def digest() -> str:
     """Of what decides about pages: the idle floor, stalls, and how they become a verdict."""
-    modules = (idle, idle_floor, stall, marks, leak, verdict)
+    modules = (idle, idle_floor, stall, marks, leak, verdict, judge)
     source = "".join(map(inspect.getsource, modules))
     return hashlib.blake2b(source.encode(), digest_size=6).hexdigest()
 
