@@ -53,7 +53,7 @@ class JudgeSettings:
     """Fewest blocks a break is looked for in."""
     trend_score: float = 5.0
     """Rise over its standard error (as a normal score) that makes a break ..."""
-    trend_hold_score: float = 6.0
+    trend_hold_score: float = 5.5
     """... where blocks may be held after their request, which comes in bursts ..."""
     trend_look_score: float = 3.0
     """Below this raw score nothing is looked into further: most blocks of healthy engines."""

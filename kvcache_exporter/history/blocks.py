@@ -56,7 +56,7 @@ def new_tables() -> tuple[Table, Table]:
 def append_block(blocks: Table, hours: Table, row: list[float]) -> None:
     """Add a block; the sixth that is about to go takes its five predecessors into an hour."""
     if len(blocks) == BLOCK_ROWS and (blocks.total - BLOCK_ROWS) % MERGED == 0:
-        hours.append(_merge([blocks.row(i)[: len(TREND_COLUMNS)] for i in range(MERGED)]))
+        hours.append(_hour([blocks.row(i)[: len(TREND_COLUMNS)] for i in range(MERGED)]))
     blocks.append(row)
 
 
@@ -83,6 +83,18 @@ def _grouped(blocks: Table, skip: int, together: int) -> Sequence[Sequence[float
     first = len(rows) % together
     groups = [_merge(rows[i : i + together]) for i in range(first, len(rows), together)]
     return list(zip(*groups, strict=True)) or [()] * len(TREND_COLUMNS)
+
+
+def _hour(rows: list[list[float]]) -> list[float]:
+    """One row for six, whose headroom is comparable with that of two: the mean of their leasts.
+
+    The least of an hour would be lower than those of the rows after it, as if blocks were lost.
+    """
+    merged, at = _merge(rows), TREND_COLUMNS.index("headroom")
+    least = [min(a[at], b[at]) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+    known = [value for value in least if not math.isnan(value)]
+    merged[at] = sum(known) / len(known) if known else NAN
+    return merged
 
 
 def _merge(rows: list[list[float]]) -> list[float]:

@@ -1,10 +1,10 @@
-"""What load explains of used blocks: three models, for a pool with room, a full one, and holds.
+"""What load explains of used blocks: with room in the pool, in a full one, where blocks are held.
 
 With room, arrivals decide what runs, and used blocks follow. A full pool turns that round: used
 blocks stand still and decide what runs, so that a fit of used blocks to load would learn that they
 do not depend on it. There the need of a request is taken from the times with room, or from all
-times when there were too few. Where blocks may rightly outlive their request, throughput explains
-them, and the least use in twice the hold time stands for it.
+times when there were too few. Where blocks may rightly outlive their request, throughput is load
+too; on a prefill engine it is all there is, and the least use in twice the hold time stands for it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from operator import mul
 
+from kvcache_exporter.history import History
 from kvcache_exporter.indicators import _regression as regression
 from kvcache_exporter.indicators._objection import FULL_SHARE, Rows
 
@@ -21,20 +22,31 @@ HELD_FLOOR = 0.2
 """Part of the mean throughput by which holds scatter when there is next to none."""
 
 
-def explain(rows: Rows, holds: bool) -> regression.Fit:
+def is_prefill(history: History) -> bool:
+    """Whether blocks are held for others and next to nothing runs: requests leave after a step."""
+    return bool(history.hold_seconds) and sum(history.blocks.column("running")) < len(
+        history.blocks
+    )
+
+
+def explain(rows: Rows, history: History) -> regression.Fit:
     """Explain used blocks by load, so that a break can be looked for in what is left."""
-    if holds:
+    if is_prefill(history):
         return _held(rows)
+    load = [[1.0] * len(rows.end), rows.running, rows.prompt_load, rows.output_load]
+    if history.hold_seconds:
+        load.append(_throughput(rows))
     room = [float(share < FULL_SHARE) for share in rows.saturated]
     if all(room):
-        return regression.fit(_load(rows), rows.used, _weights(rows))
+        return regression.fit(load, rows.used, _weights(rows))
     if sum(room) >= ENOUGH_ROWS:
-        return _at_times_full(rows, room)
+        return _at_times_full(rows, load, room)
     return _full(rows, room)
 
 
-def _load(rows: Rows) -> list[list[float]]:
-    return [[1.0] * len(rows.end), rows.running, rows.prompt_load, rows.output_load]
+def _throughput(rows: Rows) -> list[float]:
+    """Blocks of the requests that ended, for each scrape."""
+    return [blocks / n for blocks, n in zip(rows.finished_load, rows.scrapes, strict=True)]
 
 
 def _weights(rows: Rows) -> list[float]:
@@ -43,14 +55,14 @@ def _weights(rows: Rows) -> list[float]:
     return [math.sqrt(n / (running + 2.0)) for n, running in pairs]
 
 
-def _at_times_full(rows: Rows, room: list[float]) -> regression.Fit:
+def _at_times_full(rows: Rows, columns: list[list[float]], room: list[float]) -> regression.Fit:
     """Rows with room fit load and break together; full ones only the break and a level."""
-    constant, *load = _load(rows)
+    constant, *load = columns
     weights = _weights(rows)
     beyond = regression.beyond([constant, *load], rows.used, list(map(mul, weights, room)))
     used = [u if free else b for u, b, free in zip(rows.used, beyond, room, strict=True)]
-    columns = [constant, room, *(list(map(mul, column, room)) for column in load)]
-    return regression.fit(columns, used, weights)
+    split = [constant, room, *(list(map(mul, column, room)) for column in load)]
+    return regression.fit(split, used, weights)
 
 
 def _full(rows: Rows, room: list[float]) -> regression.Fit:
@@ -69,7 +81,7 @@ def _full(rows: Rows, room: list[float]) -> regression.Fit:
 
 def _held(rows: Rows) -> regression.Fit:
     """What is held goes with throughput, by more at times of more, and scatters with it."""
-    rate = [blocks / n for blocks, n in zip(rows.finished_load, rows.scrapes, strict=True)]
+    rate = _throughput(rows)
     mean = sum(rate) / len(rate)
     busy = [max(0.0, r - mean) for r in rate]
     floor = max(HELD_FLOOR * mean, 1.0)

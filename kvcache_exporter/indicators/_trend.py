@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kvcache_exporter.history import History
 from kvcache_exporter.history.blocks import trend_columns
 from kvcache_exporter.indicators import _regression as regression
-from kvcache_exporter.indicators._explain import explain
+from kvcache_exporter.indicators._explain import explain, is_prefill
 from kvcache_exporter.indicators._objection import CHANGED, FULL_SHARE, Rows, objection
 from kvcache_exporter.judge_settings import JudgeSettings
 
@@ -55,7 +55,7 @@ def search(history: History, settings: JudgeSettings) -> Break | None:
     """The likeliest break in all that is remembered of this epoch; None before there is enough."""
     if not history.blocks.last("scrapes") > 0:
         return None
-    hold = history.hold_seconds
+    hold = history.hold_seconds if is_prefill(history) else 0.0
     together = 1 + math.ceil(hold / settings.block_seconds) if hold else 1
     rows = Rows(*trend_columns(history.blocks, history.hours, together))
     pool = history.known.pool_blocks if history.known else None
@@ -76,7 +76,7 @@ def search(history: History, settings: JudgeSettings) -> Break | None:
 
 def _search(rows: Rows, pool: int, history: History, settings: JudgeSettings) -> Break | None:
     """The likeliest break among these rows, rather one that nothing speaks against."""
-    model = explain(rows, bool(history.hold_seconds))
+    model = explain(rows, history)
     if model.freedom < 2:
         return None
     clean = history.idle.clean_time - history.origin - settings.block_seconds
@@ -98,7 +98,7 @@ def _alike(rows: Rows, history: History) -> list[int]:
 
     Blocks that are held fill a pool without changing what their number goes with.
     """
-    if history.hold_seconds:
+    if is_prefill(history):
         return list(range(1, len(rows.end) + 1))
     full = rows.saturated[-1] >= FULL_SHARE
     return list(accumulate((share >= FULL_SHARE) == full for share in rows.saturated))
