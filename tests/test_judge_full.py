@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from kvcache_exporter.history import History
 from kvcache_exporter.indicators import _regression as regression
 from kvcache_exporter.indicators._explain import explain
 from kvcache_exporter.judge import Judge
+from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Observation, State
 from tests.judging import HOUR, POOL, Engine, judge_all
 from tests.test_judge_trend import rows
@@ -37,7 +39,7 @@ def full_rows(lost: list[float], seed: int = 3) -> dict[str, list[float]]:
 
 def test_what_a_full_pool_lost_is_seen_in_blocks() -> None:
     lost = [0.0] * 30 + [800.0] * 30
-    scan = regression.scan_steps(explain(rows(**full_rows(lost)), holds=False))
+    scan = regression.scan_steps(explain(rows(**full_rows(lost)), History(JudgeSettings())))
     assert scan.size[29] == pytest.approx(800, rel=0.15)
     assert scan.score[29] > 10
 
@@ -52,7 +54,7 @@ def test_times_with_room_tell_what_a_request_needs_at_times_without() -> None:
             made[name][i] *= share
         made["used"][i] = lost[i] + share * (POOL - lost[i])
         made["saturated"][i] = 0.0
-    scan = regression.scan_steps(explain(rows(**made), holds=False))
+    scan = regression.scan_steps(explain(rows(**made), History(JudgeSettings())))
     assert scan.size[35] == pytest.approx(800, rel=0.1)
     assert max(range(60), key=scan.score.__getitem__) == 35
 

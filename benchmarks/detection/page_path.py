@@ -103,7 +103,7 @@ def load(path: Path = RESULTS) -> list[Checked]:
 
 @cache
 def digest() -> str:
-    """Of what decides about pages and tickets: idle floor, stalls, breaks, and how they are told."""
+    """Of what decides about pages and tickets: idle floor, stalls, breaks, how they are told."""
     modules = (idle, blocks, marks, idle_floor, stall, _explain, _objection, _trend, slope, leak,
                verdict, judge, judge_settings)  # fmt: skip
     source = "".join(map(inspect.getsource, modules))
