@@ -141,6 +141,7 @@ class Pipeline:
                 self._world.fetch(follower.target),
                 self._world.fetch_audits(follower.target, follower.engines),
             )
+        self._world.give_way()
         reading = follower.read(scrape)
         if reading.engines and not follower.version_asked:
             follower.version_asked = True

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 STEP_SECONDS = 0.001
 ARRIVAL_SECONDS = 0.005
 """How long somebody who has just connected is waited for: a herd comes one after the other."""
-CYCLE_SECONDS = 0.5
+CYCLE_SECONDS = 1.0
 """Most that a cycle waits in all, so that no crowd can stop it."""
 
 
