@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
@@ -108,6 +109,36 @@ def test_the_first_page_does_not_wait_for_a_proof() -> None:
     engine = Engine()
     scrapes(engine, 0)
     assert engine.paths == ["/metrics"]
+
+
+def asked_of(engine: Engine, page: Callable[[bytes], bytes] = lambda plain: plain) -> set[str]:
+    """The names that the filtered route asks an engine for whose plain page was changed."""
+    asked: list[list[str]] = []
+
+    def note(engine: Engine, path: str, names: list[str]) -> bytes | None:
+        if names:
+            asked.append(names)
+            return None
+        return hostile.response(page(generate_latest(engine.registry)))
+
+    engine.change = note
+    scrapes(engine, 3)
+    return set(asked[-1])
+
+
+def test_only_names_that_the_page_knows_are_asked_for() -> None:
+    assert asked_of(Engine()) == {*WANTED} - {"vllm:not_in_this_version"}
+
+
+def test_a_family_that_has_no_sample_yet_is_asked_for() -> None:
+    engine = Engine()
+    Gauge("vllm:not_in_this_version", "n", ["engine"], registry=engine.registry)
+    assert asked_of(engine) == {*WANTED}
+
+
+def test_a_page_that_declares_nothing_is_asked_for_everything() -> None:
+    bare = re.compile(rb"^#.*\n", re.MULTILINE)
+    assert asked_of(Engine(), lambda plain: bare.sub(b"", plain)) == {*WANTED}
 
 
 def test_a_busy_engine_can_still_be_proved() -> None:

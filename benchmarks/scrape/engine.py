@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from benchmarks.scrape.processes import own_cpu_seconds
 from kvcache_exporter.engines import vllm
+from kvcache_exporter.scrape.filtered import filtered_path
 
 SCRAPES = 200
 ROUNDS = 3
@@ -49,8 +51,9 @@ def installed() -> Iterator[tuple[str, int] | None]:
 def measure(url: str, pid: int) -> list[EngineCost]:
     """Ask a running vLLM, whose API process is `pid`, by both routes; the best of the rounds."""
     names = [*(f"vllm:{name}" for name in sorted(vllm.NAMES)), *sorted(vllm.PLAIN)]
-    query = "&".join(f"name[]={name}" for name in names)
-    routes = {"`/metrics`": "/metrics", "`/metrics/?name[]=...`": f"/metrics/?{query}"}
+    with urlopen(url, timeout=30) as answer:
+        path = filtered_path(answer.url, names, answer.read())
+    routes = {"`/metrics`": "/metrics", "`/metrics/?name[]=...`": path}
     return [
         min((_measure(url, pid, route, path) for _ in range(ROUNDS)), key=lambda one: one.cpu_ms)
         for route, path in routes.items()
