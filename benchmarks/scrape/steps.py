@@ -17,7 +17,7 @@ from kvcache_exporter.samples import Parser
 from kvcache_exporter.scrape import Client
 
 TARGETS = 100
-ROUNDS = 10
+ROUNDS = 30
 WARM_UP = 3
 STEP_SECONDS = 0.01
 """Shorter than a round, so that none meets the pages of the round before."""
