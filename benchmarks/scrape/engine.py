@@ -51,8 +51,9 @@ def installed() -> Iterator[tuple[str, int] | None]:
 def measure(url: str, pid: int) -> list[EngineCost]:
     """Ask a running vLLM, whose API process is `pid`, by both routes; the best of the rounds."""
     names = [*(f"vllm:{name}" for name in sorted(vllm.NAMES)), *sorted(vllm.PLAIN)]
-    with urlopen(url, timeout=30) as answer:
-        path = filtered_path(answer.url, names, answer.read())
+    page = f"http://{urlsplit(url).netloc}/metrics"
+    with urlopen(page, timeout=30) as answer:  # noqa: S310 - our own server
+        path = filtered_path(page, names, answer.read())
     routes = {"`/metrics`": "/metrics", "`/metrics/?name[]=...`": path}
     return [
         min((_measure(url, pid, route, path) for _ in range(ROUNDS)), key=lambda one: one.cpu_ms)
