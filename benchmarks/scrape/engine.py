@@ -52,7 +52,7 @@ def measure(url: str, pid: int) -> list[EngineCost]:
     """Ask a running vLLM, whose API process is `pid`, by both routes; the best of the rounds."""
     names = [*(f"vllm:{name}" for name in sorted(vllm.NAMES)), *sorted(vllm.PLAIN)]
     page = f"http://{urlsplit(url).netloc}/metrics"
-    with urlopen(page, timeout=30) as answer:  # noqa: S310 - our own server
+    with urlopen(page, timeout=30) as answer:
         path = filtered_path(page, names, answer.read())
     routes = {"`/metrics`": "/metrics", "`/metrics/?name[]=...`": path}
     return [
