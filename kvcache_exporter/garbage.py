@@ -1,17 +1,17 @@
 """When the garbage collector runs: between two cycles, when enough has piled up, over what is new.
 
-Left alone it runs in the middle of a cycle and walks the history of all engines: with 1,000 of them
-that takes a sixth of our CPU and holds Python's lock for up to 400 ms, while every client of our
-port waits. Healthy engines leave it nothing to find. A failed scrape leaves about 13 objects (the
-error and its traceback), an answered client 8.
+Left alone it runs in the middle of a cycle, walks the history of all engines and holds Python's
+lock all the while, so that every client of our port waits. What we do leaves it next to nothing to
+find: errors go with their tracebacks, and connections are untied. Only TLS ties knots of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 
 PILE = 100_000
-"""Objects more than at the last collection: some 10 MB, in a hundred cycles or in six bad ones."""
+"""Objects more than at the last collection: some 10 MB."""
 MOST = 500_000
 """At so many Python collects on its own, in the middle of a cycle: a flood of clients, mostly."""
 WHOLE_CYCLES = 360
@@ -31,3 +31,11 @@ def between_cycles(cycle: int) -> None:
     if whole or gc.get_count()[0] > PILE:
         gc.collect()
         gc.freeze()
+
+
+def untie(transport: asyncio.BaseTransport) -> None:
+    """Let a transport that was aborted go without the collector.
+
+    asyncio's holds a bound method of itself, a knot of seven objects for each connection.
+    """
+    vars(transport).pop("_read_ready_cb", None)

@@ -163,11 +163,14 @@ class Client:
             except TimeoutError:
                 error = self._timed_out(at.where, attempt, self._connect_timeout_seconds)
             except OSError as refused:
-                error = refused
+                error = refused.with_traceback(None)
             else:
                 self._resolver.prefer(at.host, address)
                 return connection
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # else it holds this frame, and this frame it
 
     def _take_idle(self, name: str, at: Endpoint) -> Connection | None:
         before, connection = self._idle.pop(name, (at, None))

@@ -7,6 +7,7 @@ import errno
 import ssl
 from typing import cast
 
+from kvcache_exporter.garbage import untie
 from kvcache_exporter.scrape.http1 import ResponseReader
 
 
@@ -58,6 +59,7 @@ class Connection(asyncio.Protocol):
         """Drop the connection at once, without draining what the peer still sends."""
         if self._transport is not None:
             self._transport.abort()
+            untie(self._transport)
             self._transport = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -83,6 +85,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the connection is gone."""
         self._ended(exc)
+        if self._transport is not None:
+            untie(self._transport)
         self._transport = None
 
     def _ended(self, exc: Exception | None) -> None:

@@ -9,6 +9,7 @@ import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 
+from kvcache_exporter.garbage import untie
 from kvcache_exporter.web.gate import Gate
 from kvcache_exporter.web.pages import Routes
 from kvcache_exporter.web.request import (
@@ -68,6 +69,7 @@ class Connection:
         """Close at once, whatever is still to be sent."""
         if self._writer is not None:
             self._writer.transport.abort()
+            untie(self._writer.transport)
 
     async def run(self) -> None:
         """Serve the connection; never raises."""
