@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
 import pytest
 
 from kvcache_exporter.history import History
-from kvcache_exporter.history.blocks import TREND_COLUMNS, append_block, new_tables
+from kvcache_exporter.history.blocks import append_block, new_tables
 from kvcache_exporter.indicators import _regression as regression
 from kvcache_exporter.indicators._explain import explain, is_prefill
 from kvcache_exporter.indicators._trend import search
@@ -72,16 +73,30 @@ def test_what_throughput_does_not_explain_stands_out(running: float) -> None:
     assert scan.size[79] == pytest.approx(90, rel=0.2)
 
 
-def test_an_hour_long_ago_shows_the_headroom_that_its_blocks_showed_then() -> None:
+@pytest.mark.parametrize("together", [1, 2, 3, 4, 7])
+def test_an_hour_long_ago_shows_the_headroom_that_its_blocks_showed_then(together: int) -> None:
     blocks, hours = new_tables()
-    rng, at = random.Random(1), TREND_COLUMNS.index("headroom")
-    for i in range(600):
-        row = dict.fromkeys(blocks.columns, 0.0) | {"end": BLOCK * i, "scrapes": 40.0}
-        append_block(blocks, hours, list((row | {"headroom": rng.uniform(0, 100)}).values()))
-    recent = [blocks.row(i)[at] for i in range(60)]
-    of_two = [min(pair) for pair in zip(recent[::2], recent[1::2], strict=True)]
+    rng = random.Random(1)
+    shown = [rng.uniform(0, 100) for _ in range(360)]
+    for i, headroom in enumerate(shown):
+        append_block(blocks, hours, _block(i, headroom), together)
+    size = min(together, 6)
+    leasts = [min(shown[i : i + size]) for i in range(0, len(shown) - size + 1, size)]
     of_hours = list(hours.column("headroom"))
-    assert sum(of_hours) / len(of_hours) == pytest.approx(sum(of_two) / len(of_two), rel=0.2)
+    assert sum(of_hours) / len(of_hours) == pytest.approx(sum(leasts) / len(leasts), rel=0.2)
+
+
+def test_a_block_that_is_no_evidence_tells_an_hour_nothing_about_headroom() -> None:
+    blocks, hours = new_tables()
+    for i in range(61):
+        append_block(blocks, hours, _block(i, math.nan, scrapes=0.0) if i % 2 else _block(i, 50.0))
+    assert list(hours.column("headroom")) == [50.0]
+
+
+def _block(number: int, headroom: float, scrapes: float = 40.0) -> list[float]:
+    row = dict.fromkeys(new_tables()[0].columns, 0.0)
+    row |= {"end": BLOCK * number, "scrapes": scrapes, "headroom": headroom}
+    return list(row.values())
 
 
 def test_held_blocks_that_come_with_the_days_batch_are_no_loss_though_hours_have_passed() -> None:

@@ -53,10 +53,14 @@ def new_tables() -> tuple[Table, Table]:
     return Table(BLOCK_COLUMNS, BLOCK_ROWS), Table(TREND_COLUMNS, HOUR_ROWS)
 
 
-def append_block(blocks: Table, hours: Table, row: list[float]) -> None:
-    """Add a block; the sixth that is about to go takes its five predecessors into an hour."""
+def append_block(blocks: Table, hours: Table, row: list[float], together: int = 1) -> None:
+    """Add a block; the sixth that is about to go takes its five predecessors into an hour.
+
+    *together* is how many blocks `trend_columns` will merge into one row, where it does.
+    """
     if len(blocks) == BLOCK_ROWS and (blocks.total - BLOCK_ROWS) % MERGED == 0:
-        hours.append(_hour([blocks.row(i)[: len(TREND_COLUMNS)] for i in range(MERGED)]))
+        rows = [blocks.row(i)[: len(TREND_COLUMNS)] for i in range(MERGED)]
+        hours.append(_hour(rows, together))
     blocks.append(row)
 
 
@@ -85,15 +89,16 @@ def _grouped(blocks: Table, skip: int, together: int) -> Sequence[Sequence[float
     return list(zip(*groups, strict=True)) or [()] * len(TREND_COLUMNS)
 
 
-def _hour(rows: list[list[float]]) -> list[float]:
-    """One row for six, whose headroom is comparable with that of two: the mean of their leasts.
+def _hour(rows: list[list[float]], together: int) -> list[float]:
+    """One row for six; its headroom is the mean of the leasts of *together* blocks each.
 
     The least of an hour would be lower than those of the rows after it, as if blocks were lost.
     """
     merged, at = _merge(rows), TREND_COLUMNS.index("headroom")
-    least = [min(a[at], b[at]) for a, b in zip(rows[::2], rows[1::2], strict=True)]
-    known = [value for value in least if not math.isnan(value)]
-    merged[at] = sum(known) / len(known) if known else NAN
+    known = [row[at] for row in rows if row[1] > 0]
+    first = len(known) % together if len(known) > together else 0
+    least = [min(known[i : i + together]) for i in range(first, len(known), together)]
+    merged[at] = sum(least) / len(least) if least else NAN
     return merged
 
 

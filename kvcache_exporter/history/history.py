@@ -107,6 +107,12 @@ class History:
         held = self.reading is not None and self.reading.connector
         return self.settings.connector_hold_seconds if held else 0.0
 
+    @property
+    def blocks_together(self) -> int:
+        """Blocks after which nothing is held any more that was held before the first of them."""
+        hold = self.hold_seconds
+        return 1 + math.ceil(hold / self.settings.block_seconds) if hold else 1
+
     def unchanged_seconds(self, name: str) -> float | None:
         """How long a watched reading has not moved; None when it was never seen."""
         since = self.changes.time(name)
@@ -126,7 +132,8 @@ class History:
         builder.add(reading)
         if now - builder.start >= self.settings.block_seconds:
             expected = self.settings.block_seconds / self._interval_seconds()
-            append_block(self.blocks, self.hours, builder.row(now - self.origin, expected))
+            row = builder.row(now - self.origin, expected)
+            append_block(self.blocks, self.hours, row, self.blocks_together)
             self.builder = BlockBuilder(now, reading, builder.sizes)
 
     def _interval_seconds(self) -> float:

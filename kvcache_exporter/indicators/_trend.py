@@ -55,8 +55,7 @@ def search(history: History, settings: JudgeSettings) -> Break | None:
     """The likeliest break in all that is remembered of this epoch; None before there is enough."""
     if not history.blocks.last("scrapes") > 0:
         return None
-    hold = history.hold_seconds if is_prefill(history) else 0.0
-    together = 1 + math.ceil(hold / settings.block_seconds) if hold else 1
+    together = history.blocks_together if is_prefill(history) else 1
     rows = Rows(*trend_columns(history.blocks, history.hours, together))
     pool = history.known.pool_blocks if history.known else None
     if len(rows.end) < settings.trend_blocks or pool is None:
