@@ -22,16 +22,18 @@ _ALL = range(len(WATCHED))
 class Changes:
     """Unix seconds at which each of WATCHED and MARKS last changed; NaN = never seen."""
 
-    __slots__ = ("times",)
+    __slots__ = ("last", "times")
 
     def __init__(self) -> None:
+        self.last: tuple[float | None, ...] | None = None
+        """What was watched in the reading before; None = to be taken from that reading."""
         self.times = Table(tuple(INDEX), 1, "d")
         self.times.append([NAN] * len(INDEX))
 
     def add(self, now: float, known: EngineReading | None, reading: EngineReading) -> None:
-        """Take in one reading, and the one before it if there was one."""
-        after = _watched(reading)
-        before = _watched(known) if known is not None else (None,) * len(WATCHED)
+        """Take in one reading, and the one that was taken in before it if there was one."""
+        before = self.last or (_watched(known) if known is not None else (None,) * len(WATCHED))
+        self.last = after = _watched(reading)
         times = self.times.data
         for index in compress(_ALL, map(ne, before, after)):
             times[index] = NAN if after[index] is None else now

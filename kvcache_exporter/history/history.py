@@ -53,6 +53,8 @@ class History:
         """The newest reading, None when the last scrape failed."""
         self.known: EngineReading | None = None
         """The newest reading there ever was."""
+        self.fell_time = -math.inf
+        """When one of FALLING last fell, or was not told."""
         self.problems: tuple[Problem, ...] = ()
         self.audit: Audit | None = None
         """What the audit inside the engine counted last; None while it is silent."""
@@ -119,7 +121,14 @@ class History:
         return None if since is None else self.time - since
 
     def _cut(self, known: EngineReading, reading: EngineReading) -> None:
-        reasons = _cut_reasons(known, reading)
+        grew = _all_grew(known, reading)
+        if not grew:
+            self.fell_time = self.time
+        reasons = (
+            _differ(known.process_start_time_seconds, reading.process_start_time_seconds),
+            not grew and _counts_anew(known, reading),
+            _resized(known.pool_blocks, reading.pool_blocks),
+        )
         if True in reasons:
             self._begin_epoch()
             self.cuts.append((self.time, *reasons))
@@ -149,20 +158,17 @@ def _recent_row(now: float, reading: EngineReading) -> Sequence[float]:
     return (now, *values)
 
 
-def _cut_reasons(known: EngineReading, reading: EngineReading) -> tuple[bool, bool, bool]:
-    restart = _differ(known.process_start_time_seconds, reading.process_start_time_seconds)
-    return (
-        restart,
-        _counts_anew(known, reading),
-        _resized(known.pool_blocks, reading.pool_blocks),
-    )
+def _all_grew(known: EngineReading, reading: EngineReading) -> bool:
+    """Whether all that a new process begins at zero is told, and none of it fell."""
+    try:
+        return all(map(le, _falling(known), _falling(reading)))
+    except TypeError:
+        return False  # None: one of them is not counted
 
 
 def _counts_anew(known: EngineReading, reading: EngineReading) -> bool:
     """Whether one counter begins near zero again, or all of them fell."""
     before, after = _falling(known), _falling(reading)
-    if None not in before and None not in after and all(map(le, before, after)):
-        return False
     both = [(old, new) for old, new in zip(before, after, strict=True) if old and new is not None]
     fell = [new < old for old, new in both]
     if True not in fell:

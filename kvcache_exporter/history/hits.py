@@ -38,9 +38,10 @@ class HitLog:
         slot = math.ceil(time / SLOT_SECONDS) - 1  # what a boundary ends lies before it
         if slot != self.slot:
             self._open(slot)
-        if is_full(reading) or (reading.preemptions or 0) != (known.preemptions or 0):
+        if (reading.waiting and is_full(reading)) or reading.preemptions != known.preemptions:
             self.disturbed |= 1
-        self.table.add_to_last((hits - before_hits, queries - before_queries))
+        if queries != before_queries or hits != before_hits:
+            self.table.add_to_last((hits - before_hits, queries - before_queries))
 
     def _open(self, slot: int) -> None:
         passed = min(slot - self.slot, SLOTS) if self.table.total else 1

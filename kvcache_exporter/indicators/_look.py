@@ -1,7 +1,7 @@
 """When the trend is looked for: a look costs a millisecond, so calm and certainty have fewer.
 
-Nothing to see is looked at again two blocks later, a break that has stood three looks in a row
-six blocks later, anything in between with the next block.
+A break that is evidence is looked at again with the next block, and once it has stood three looks
+in a row six blocks later; anything less, two blocks later.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _is_due(look: _Look, history: History) -> bool:
     if look.epoch != history.epoch:
         return True
     certain = CERTAIN_BLOCKS if look.stood >= CERTAIN_LOOKS else 1
-    return history.blocks.total - look.block >= (certain if look.found else CALM_BLOCKS)
+    return history.blocks.total - look.block >= (certain if look.stood else CALM_BLOCKS)
 
 
 def _look(before: _Look | None, history: History, settings: JudgeSettings) -> _Look:

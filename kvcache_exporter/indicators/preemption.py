@@ -50,11 +50,11 @@ def _recently(history: History) -> tuple[float, float, float]:
     """Preemptions, completions and seconds over as little of the past as says enough."""
     preemptions, completions = gained(history, "preemptions"), gained(history, "completions")
     seconds = span_seconds(history)
-    lost, done = history.blocks.column("preemptions"), history.blocks.column("completions")
-    for back in range(1, min(4, len(done)) + 1):
-        if completions >= MIN_COMPLETIONS or not done[-back] >= 0 or not lost[-back] >= 0:
+    for back in range(4):
+        lost, done = (history.blocks.last(name, back) for name in ("preemptions", "completions"))
+        if completions >= MIN_COMPLETIONS or not done >= 0 or not lost >= 0:
             break
-        preemptions, completions = preemptions + lost[-back], completions + done[-back]
+        preemptions, completions = preemptions + lost, completions + done
         seconds += history.settings.block_seconds
     return preemptions, completions, seconds
 

@@ -70,7 +70,7 @@ class Judge:
         if reading is None or reading.waiting:
             return False
         if not reading.running:
-            return self.leak.active or self._rests_clean()
+            return self.leak.active or self._rests_clean() or self._has_settled(known)
         still = history.unchanged_seconds("generation_tokens") or 0.0
         return still < settings.judge_seconds
 
@@ -92,7 +92,8 @@ class Judge:
         if reading is None:
             return None
         lost = history.audit is not None and bool(lost_blocks(history.audit))
-        return history.epoch, told, reading.sleeping, history.problems, lost, is_saturated(history)
+        full = bool(reading.waiting) and is_saturated(history)
+        return history.epoch, told, reading.sleeping, history.problems, lost, full
 
     def _judge(self) -> Judgement:
         history, settings = self.history, self.settings

@@ -26,6 +26,7 @@ VALUES: dict[str, type[Any]] = {"reading": EngineReading, "leak": Leak}
 """Frozen values, by the name they are written under."""
 SKIPPED: dict[str, dict[str, Any]] = {
     "history": {"settings": None, "memo": {}, "problems": (), "reading": None, "audit": None},
+    "changes": {"last": None},
     "memory": {"latest": ()},
     "reading": {"problems": ()},
 }
