@@ -28,8 +28,16 @@ from benchmarks.detection.score import poisson_upper
 from benchmarks.detection.simulate import simulate
 from benchmarks.detection.workload import DAY, Arrivals, Workload
 from kvcache_exporter import judge_settings
-from kvcache_exporter.history import blocks, idle, marks
-from kvcache_exporter.indicators import _explain, _objection, _trend, idle_floor, slope, stall
+from kvcache_exporter.history import blocks, history, idle, marks
+from kvcache_exporter.indicators import (
+    _explain,
+    _look,
+    _objection,
+    _trend,
+    idle_floor,
+    slope,
+    stall,
+)
 from kvcache_exporter.judge import Judge, judge, leak, verdict
 from kvcache_exporter.model import State
 
@@ -104,8 +112,8 @@ def load(path: Path = RESULTS) -> list[Checked]:
 @cache
 def digest() -> str:
     """Of what decides about pages and tickets: idle floor, stalls, breaks, how they are told."""
-    modules = (idle, blocks, marks, idle_floor, stall, _explain, _objection, _trend, slope, leak,
-               verdict, judge, judge_settings)  # fmt: skip
+    modules = (history, idle, blocks, marks, idle_floor, stall, _explain, _objection, _trend, _look,
+               slope, leak, verdict, judge, judge_settings)  # fmt: skip
     source = "".join(map(inspect.getsource, modules))
     return hashlib.blake2b(source.encode(), digest_size=6).hexdigest()
 
