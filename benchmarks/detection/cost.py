@@ -26,7 +26,7 @@ from kvcache_exporter.model import Observation
 
 PAGE = Path(__file__).parents[2] / "docs" / "detection.md"
 TRACES = 24
-ROUNDS = 3
+ROUNDS = 7
 EVERY_NAMED = 12
 T = TypeVar("T")
 

@@ -31,6 +31,7 @@ from kvcache_exporter import judge_settings
 from kvcache_exporter.history import blocks, history, idle, marks
 from kvcache_exporter.indicators import (
     _explain,
+    _floors,
     _look,
     _objection,
     _trend,
@@ -113,7 +114,7 @@ def load(path: Path = RESULTS) -> list[Checked]:
 def digest() -> str:
     """Of what decides about pages and tickets: idle floor, stalls, breaks, how they are told."""
     modules = (history, idle, blocks, marks, idle_floor, stall, _explain, _objection, _trend, _look,
-               slope, leak, verdict, judge, judge_settings)  # fmt: skip
+               _floors, slope, leak, verdict, judge, judge_settings)  # fmt: skip
     source = "".join(map(inspect.getsource, modules))
     return hashlib.blake2b(source.encode(), digest_size=6).hexdigest()
 

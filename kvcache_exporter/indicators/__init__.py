@@ -1,4 +1,4 @@
-"""Indicators: every module here that has an ``indicate`` is one; its file is its registration.
+"""Indicators: every module here is one unless it begins with ``_``; its file is its registration.
 
 ``indicate(history, settings)`` is pure and answers with an ``Indication`` or None (nothing to
 say). Optional constants of a module: ``EVERY_SECONDS`` (default 0 = each scrape) says how old
@@ -31,7 +31,8 @@ class Indicator(NamedTuple):
 @cache
 def all_indicators() -> tuple[Indicator, ...]:
     """Every indicator in this folder, by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    found = (module.name for module in pkgutil.iter_modules(__path__))
+    names = sorted(name for name in found if not name.startswith("_"))
     modules = (importlib.import_module(f"{__name__}.{name}") for name in names)
     return tuple(
         Indicator(
@@ -40,5 +41,4 @@ def all_indicators() -> tuple[Indicator, ...]:
             module.indicate,
         )
         for module in modules
-        if hasattr(module, "indicate")
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvcache_exporter.history import History
+from kvcache_exporter.indicators._floors import tell_all
 from kvcache_exporter.indicators._trend import FEWEST_AFTER, Break, search
 from kvcache_exporter.judge_settings import JudgeSettings
 
@@ -26,10 +27,13 @@ class _Look(NamedTuple):
 def find_break(history: History, settings: JudgeSettings) -> Break | None:
     """The likeliest break of this epoch; None before there are enough blocks.
 
-    What a clean idle moment came after is no loss, so an engine that rests is not searched at all.
+    What a clean idle moment came after is no loss, so an engine that rests is not searched at all;
+    nor is one whose idle moments prove a loss and its rate.
     """
     clean = history.idle.clean_time - settings.block_seconds
     if history.time - clean < FEWEST_AFTER * settings.block_seconds:
+        return None
+    if tell_all(history, settings):
         return None
     look: _Look | None = history.memo.get("break")
     if look is None or _is_due(look, history):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kvcache_exporter.history import History
 from kvcache_exporter.indicators import idle_floor
+from kvcache_exporter.indicators._floors import floor_slope
 from kvcache_exporter.indicators._look import find_break, stands
-from kvcache_exporter.indicators.slope import floor_slope
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State
 

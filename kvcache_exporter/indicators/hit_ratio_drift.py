@@ -53,7 +53,7 @@ class Drop:
     now: float
     usual: float
     noise: float | None
-    """Standard deviation of the drop; None where it is too small to ask."""
+    """Standard deviation of the drop; None where it is too small or too odd to ask."""
     drifted: bool = False
 
 
@@ -155,12 +155,13 @@ def _drop(slots: Slots, width: int, wandering: Wandering) -> Drop | None:
     gone, least = usual - now, max(POINTS, SHARE * usual)
     if gone <= least:
         return Drop(width, now, usual, None)
+    lasts = usual - (slots.ratio(end - HOUR, end, 1.0) or 0.0) > LASTING_SHARE * least
+    if not lasts or usual - _without_oddest_hour(slots, width) <= COMMON_SHARE * gone:
+        return Drop(width, now, usual, None)
     variance = wandering.variance(width) + drawn(usual, slots.tokens(end - width, end))
     days_share = width / (width + 2 * HOUR) / len(known)  # what is usual strays too, less
     noise = max(SMALLEST_NOISE, math.sqrt(variance * (1 + days_share)))
-    lasts = usual - (slots.ratio(end - HOUR, end, 1.0) or 0.0) > LASTING_SHARE * least
-    common = usual - _without_oddest_hour(slots, width) > COMMON_SHARE * gone
-    return Drop(width, now, usual, noise, lasts and common and gone > SIGMAS * noise)
+    return Drop(width, now, usual, noise, gone > SIGMAS * noise)
 
 
 def _usual(slots: Slots, width: int, days: int) -> float | None:

@@ -8,17 +8,12 @@ load, request sizes or sharing is a suspicion, twice in a row an established tre
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
-
 from kvcache_exporter.history import History
+from kvcache_exporter.indicators._floors import floor_slope
 from kvcache_exporter.indicators._look import find_break, stands
 from kvcache_exporter.indicators._trend import Break
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import Indication, State
-
-FEWEST_FLOORS = 4
-SHORTEST_SECONDS = 1800.0
 
 
 def indicate(history: History, settings: JudgeSettings) -> Indication | None:
@@ -28,22 +23,6 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     if known is None or known[0] != key:
         known = history.memo["slope"] = (key, _indicate(history, settings))
     return known[1]
-
-
-def floor_slope(history: History) -> tuple[float, float] | None:
-    """Blocks an hour that the idle floor rises by, and the standard error; None = too few."""
-    levels = history.idle.levels
-    times, floors = levels.column("time"), levels.column("floor")
-    if len(times) < FEWEST_FLOORS or times[-1] - times[0] < SHORTEST_SECONDS:
-        return None
-    if any(after < before for before, after in pairwise(floors)):
-        return None
-    count, middle, mean = len(times), sum(times) / len(times), sum(floors) / len(times)
-    hours = [(time - middle) / 3600.0 for time in times]
-    square = sum(h * h for h in hours)
-    slope = sum(h * (f - mean) for h, f in zip(hours, floors, strict=True)) / square
-    left = sum((f - mean - slope * h) ** 2 for h, f in zip(hours, floors, strict=True))
-    return slope, math.sqrt(max(left, 1.0) / (count - 2) / square)
 
 
 def _indicate(history: History, settings: JudgeSettings) -> Indication | None:
