@@ -1,4 +1,4 @@
-"""What all tests share: golden files, rewritten by ``pytest --update`` for a person to read."""
+"""What tests share: golden files, rewritten by ``pytest --update``, and an auditor unhurried."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from golden_file import Golden
 from hypothesis import HealthCheck, settings
+
+from kvcache_exporter.vllm_plugin import auditor
 
 # A busy machine must not fail a test: no example has a deadline of its own.
 settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,3 +30,10 @@ def golden(request: pytest.FixtureRequest) -> Golden:
         assert text == path.read_text(encoding="utf-8"), f"differs from {path}; see --update"
 
     return compare
+
+
+@pytest.fixture
+def cheap_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may make a sample of the auditor seem dear; only one test is about that."""
+    monkeypatch.setattr(auditor, "COST_SHARE", 1e9)
+    monkeypatch.setattr(auditor, "COUNT_SHARE", 1e9)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import ssl
 import tracemalloc
 from dataclasses import dataclass
 from pathlib import Path
 
 import hostile
 import pytest
+from bad_target import MAX_BODY_BYTES, problem, scrape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcache_exporter.model import Credentials, Problem, Scrape, Target
+from kvcache_exporter.model import Scrape, Target
 from kvcache_exporter.scrape import Client
-
-TLS = Path(__file__).parent / "data" / "tls"
-TIMEOUT_SECONDS = 0.6
-MAX_BODY_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,6 @@ def gzipped(body: bytes) -> hostile.Behaviour:
 BOMB = gzip.compress(bytes(50_000_000), 9)
 ZIPPED = gzip.compress(hostile.PAGE * 1000)
 LINES = b"a_metric 1\n" * 6000
-
 FAULTS = [
     Fault("never answers", hostile.hang, "timeout", "waiting for the headers"),
     Fault("never reads", hostile.silent, "timeout", "is the engine hung"),
@@ -221,34 +216,6 @@ FAULTS = [
 ]
 
 
-def scrape(server: hostile.Server, **kwargs: Credentials) -> Scrape:
-    """Scrape a hostile target together with a healthy one, which must not notice."""
-
-    async def both(healthy: hostile.Server) -> Scrape:
-        client = Client(
-            timeout_seconds=TIMEOUT_SECONDS, max_body_bytes=MAX_BODY_BYTES, credentials=kwargs
-        )
-        auth = next(iter(kwargs), None)
-        bad, good = await asyncio.gather(
-            client.fetch(Target("bad", server.url, auth=auth)),
-            client.fetch(Target("good", healthy.url)),
-        )
-        await client.close()
-        assert good.body == hostile.PAGE
-        return bad
-
-    with hostile.serve(hostile.always(hostile.response())) as healthy:
-        return asyncio.run(both(healthy))
-
-
-def problem(server: hostile.Server, **kwargs: Credentials) -> Problem:
-    result = scrape(server, **kwargs)
-    assert result.body is None
-    assert result.problem is not None
-    assert result.duration_seconds < hostile.LIMIT_SECONDS / 2
-    return result.problem
-
-
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_target_that(fault: Fault) -> None:
     with hostile.serve(fault.behaviour) as server:
@@ -314,88 +281,6 @@ def test_an_endless_body_is_dropped_instead_of_drained() -> None:
         # The server's sendall fails only when our side is closed; it would go on otherwise.
         server._threads[0].join(hostile.LIMIT_SECONDS / 2)
         assert not server._threads[0].is_alive()
-
-
-def tls_server(name: str, *, client_ca: bool = False) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(TLS / f"{name}.pem", TLS / f"{name}.key")
-    if client_ca:
-        context.load_verify_locations(TLS / "ca.pem")
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
-CA = Credentials(ca_file=str(TLS / "ca.pem"))
-
-
-@pytest.mark.parametrize(
-    ("name", "credentials", "words"),
-    [
-        ("expired", CA, "has expired"),
-        ("other", CA, "IP address mismatch"),
-        ("server", Credentials(), "unable to get local issuer certificate"),
-    ],
-)
-def test_a_certificate_that_does_not_hold_is_refused(
-    name: str, credentials: Credentials, words: str
-) -> None:
-    with hostile.serve(answer(), tls_server(name)) as server:
-        found = problem(server, tls=credentials)
-    assert found.code == "tls"
-    assert words in found.text
-
-
-def test_tls_with_the_right_ca_gives_the_page() -> None:
-    with hostile.serve(answer(), tls_server("server")) as server:
-        assert scrape(server, tls=CA).body == hostile.PAGE
-
-
-def test_skipping_verification_is_possible_but_explicit() -> None:
-    with hostile.serve(answer(), tls_server("expired")) as server:
-        assert scrape(server, tls=Credentials(insecure_skip_verify=True)).body == hostile.PAGE
-
-
-def test_another_server_name_can_be_expected() -> None:
-    credentials = Credentials(ca_file=CA.ca_file, server_name="other.invalid")
-    with hostile.serve(answer(), tls_server("other")) as server:
-        assert scrape(server, tls=credentials).body == hostile.PAGE
-
-
-def test_a_client_certificate_is_shown_where_one_is_configured() -> None:
-    client = Credentials(
-        ca_file=CA.ca_file,
-        cert_file=str(TLS / "client.pem"),
-        key_file=str(TLS / "client.key"),
-    )
-    with hostile.serve(answer(), tls_server("server", client_ca=True)) as server:
-        assert scrape(server, tls=client).body == hostile.PAGE
-
-
-def test_a_missing_client_certificate_is_named() -> None:
-    with hostile.serve(answer(), tls_server("server", client_ca=True)) as server:
-        found = problem(server, tls=CA)
-    assert found.code == "tls"
-    assert "client certificate" in found.text
-
-
-def test_tls_on_a_plain_port_says_so() -> None:
-    def bad_request(peer: hostile.Peer) -> None:
-        peer.sock.recv(65536)
-        peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    with hostile.serve(bad_request) as server:
-        server.url = server.url.replace("http:", "https:")
-        found = problem(server, tls=CA)
-    assert found.code == "tls"
-    assert "http://" in found.text
-
-
-def test_a_server_that_never_finishes_the_handshake_times_out() -> None:
-    with hostile.serve(hostile.silent) as server:
-        server.url = server.url.replace("http:", "https:")
-        found = problem(server, tls=CA)
-    assert found.code == "timeout"
-    assert "connecting to 127.0.0.1" in found.text
 
 
 def test_no_fault_leaves_a_file_open() -> None:

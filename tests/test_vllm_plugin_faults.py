@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_vllm_plugin import Clock, eventually, step
+from stepped import Clock, eventually, step
 from vllm_shapes import Pool, Scheduler, Status
 
 from kvcache_exporter.vllm_plugin import auditor as auditing
