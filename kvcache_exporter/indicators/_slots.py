@@ -48,10 +48,10 @@ class Slots:
         """Hit ratio of a window, None when it lies outside or holds too few tokens."""
         if begin < 0 or end > self.count:
             return None
-        tokens = self.tokens(begin, end)
+        tokens = self._queries[end] - self._queries[begin]
         if tokens < least_tokens or tokens <= 0:
             return None
-        return self.hits(begin, end) / tokens
+        return (self._hits[end] - self._hits[begin]) / tokens
 
 
 def recent_ratio(history: History, slots: int) -> float | None:

@@ -147,8 +147,8 @@ def _first_day(now: float | None, cut: Cut | None) -> Indication | None:
 def _drop(slots: Slots, width: int, wandering: Wandering) -> Drop | None:
     end = slots.count
     now = slots.ratio(end - width, end, MIN_TOKENS)
-    days = [_usual(slots, width, day) for day in range(1, REFERENCE_DAYS + 1)]
-    known = [ratio for ratio in days if ratio is not None]
+    earlier = (_usual(slots, width, day) for day in range(1, REFERENCE_DAYS + 1))
+    known = [ratio for ratio in earlier if ratio is not None]
     if now is None or not known:
         return None
     usual = median(known)
@@ -158,9 +158,11 @@ def _drop(slots: Slots, width: int, wandering: Wandering) -> Drop | None:
     lasts = usual - (slots.ratio(end - HOUR, end, 1.0) or 0.0) > LASTING_SHARE * least
     if not lasts or usual - _without_oddest_hour(slots, width) <= COMMON_SHARE * gone:
         return Drop(width, now, usual, None)
-    variance = wandering.variance(width) + drawn(usual, slots.tokens(end - width, end))
-    days_share = width / (width + 2 * HOUR) / len(known)  # what is usual strays too, less
-    noise = max(SMALLEST_NOISE, math.sqrt(variance * (1 + days_share)))
+    luck = drawn(usual, slots.tokens(end - width, end))
+    days = 1 + width / (width + 2 * HOUR) / len(known)  # what is usual strays too, less
+    if gone <= SIGMAS * math.sqrt(luck * days):
+        return Drop(width, now, usual, None)
+    noise = max(SMALLEST_NOISE, math.sqrt((wandering.variance(width) + luck) * days))
     return Drop(width, now, usual, noise, gone > SIGMAS * noise)
 
 
