@@ -34,6 +34,7 @@ from kvcache_exporter.indicators import (
     _floors,
     _look,
     _objection,
+    _regression,
     _trend,
     idle_floor,
     slope,
@@ -113,8 +114,8 @@ def load(path: Path = RESULTS) -> list[Checked]:
 @cache
 def digest() -> str:
     """Of what decides about pages and tickets: idle floor, stalls, breaks, how they are told."""
-    modules = (history, idle, blocks, marks, idle_floor, stall, _explain, _objection, _trend, _look,
-               _floors, slope, leak, verdict, judge, judge_settings)  # fmt: skip
+    modules = (history, idle, blocks, marks, idle_floor, stall, _explain, _regression, _objection,
+               _trend, _look, _floors, slope, leak, verdict, judge, judge_settings)  # fmt: skip
     source = "".join(map(inspect.getsource, modules))
     return hashlib.blake2b(source.encode(), digest_size=6).hexdigest()
 

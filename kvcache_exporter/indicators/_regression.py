@@ -9,7 +9,9 @@ rows: running sums, no matrix is ever solved.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
@@ -32,12 +34,36 @@ class Scan(NamedTuple):
     """Size over its standard error, the noise taken from what this very model leaves over."""
 
 
-class Fit(NamedTuple):
+class Sums(NamedTuple):
+    """For each row, what a step after it has in common with all there is."""
+
+    square: list[float]
+    """With itself."""
+    shares: list[list[float]]
+    """With each vector of the basis."""
+    left: list[float]
+    """With the residual."""
+
+
+@dataclass(frozen=True)
+class Fit:
     """The known columns explained away; lists run over the rows, oldest first."""
 
     weights: list[float]
     basis: list[list[float]]
     residual: list[float]
+
+    @cached_property
+    def weighted(self) -> list[list[float]]:
+        """The basis and the residual, each row by its weight once more."""
+        return [list(map(mul, self.weights, u)) for u in (*self.basis, self.residual)]
+
+    @cached_property
+    def steps(self) -> Sums:
+        """What both steps and ramps are made of."""
+        square = _after(map(mul, self.weights, self.weights))
+        *shares, left = map(_after, self.weighted)
+        return Sums(square, shares, left)
 
     @property
     def freedom(self) -> int:
@@ -98,19 +124,16 @@ def _inner(a: Vector, b: Vector, square: Vector) -> float:
 
 def scan_steps(model: Fit) -> Scan:
     """A step between row i and row i + 1, for each i."""
-    weights = model.weights
-    square = _after(map(mul, weights, weights))
-    shares = [_after(map(mul, weights, unit)) for unit in model.basis]
-    return _scan(model, square, shares, _after(map(mul, weights, model.residual)))
+    return _scan(model, model.steps)
 
 
 def scan_ramps(model: Fit, hours: Vector) -> Scan:
     """A ramp that begins at row i, for each i."""
-    weights = model.weights
+    weights, steps = model.weights, model.steps
     timed = list(map(mul, weights, hours))
     squares = zip(
         hours,
-        _after(map(mul, weights, weights)),
+        steps.square,
         _after(map(mul, weights, timed)),
         _after(map(mul, timed, timed)),
         strict=True,
@@ -119,24 +142,23 @@ def scan_ramps(model: Fit, hours: Vector) -> Scan:
     *shares, left = (
         [
             s1 - t * s0
-            for t, s0, s1 in zip(
-                hours, _after(map(mul, weights, u)), _after(map(mul, timed, u)), strict=True
-            )
+            for t, s0, s1 in zip(hours, sums, _after(map(mul, hours, vector)), strict=True)
         ]
-        for u in (*model.basis, model.residual)
+        for sums, vector in zip((*steps.shares, steps.left), model.weighted, strict=True)
     )
-    return _scan(model, square, shares, left)
+    return _scan(model, Sums(square, shares, left))
 
 
-def _after(values: map[float]) -> list[float]:
+def _after(values: Iterable[float]) -> list[float]:
     """For each row, the sum over the rows after it."""
     sums = list(accumulate(reversed(list(values)), initial=0.0))
     return sums[-2::-1]
 
 
-def _scan(model: Fit, square: list[float], shares: list[list[float]], left: list[float]) -> Scan:
+def _scan(model: Fit, sums: Sums) -> Scan:
+    square, _, left = sums
     own = square
-    for share in shares:
+    for share in sums.shares:
         own = [o - s * s for o, s in zip(own, share, strict=True)]
     total, freedom = dot(model.residual, model.residual), max(1, model.freedom)
     least = ROUNDING_BLOCKS**2 * dot(model.weights, model.weights) / len(model.weights)
