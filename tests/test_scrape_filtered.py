@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvcache_exporter.model import Sample, Scrape, Target
-from kvcache_exporter.scrape import Client, FilteredRoute
+from kvcache_exporter.scrape import Client, FilteredRoute, filtered
 from kvcache_exporter.scrape.filtered import ATTEMPTS, Series, unexplained
 
 WANTED = (
@@ -103,6 +103,22 @@ def test_a_proved_route_is_used_and_says_the_same() -> None:
         # The registry keeps the asked-for families in a set, so their order is not the page's.
         assert sorted(map(str, parse(one.body))) == sorted(map(str, parse(plain.body)))
         assert len(one.body) < len(plain.body) / 2
+
+
+def test_a_family_that_vllm_registers_late_is_found_by_the_next_proof(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(filtered, "PROOF_SCRAPES", 3)
+
+    def register(engine: Engine, path: str, names: list[str]) -> None:
+        if len(engine.paths) == 5:
+            late = Gauge("vllm:not_in_this_version", "late", registry=engine.registry)
+            late.set(5)
+
+    found = scrapes(Engine(change=register), 10)
+    told = [sample for sample in parse(found[-1].body or b"") if sample.value == 5]
+    assert found[-1].filtered
+    assert [sample.name for sample in told] == ["vllm:not_in_this_version"]
 
 
 def test_the_first_page_does_not_wait_for_a_proof() -> None:

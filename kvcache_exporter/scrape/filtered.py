@@ -3,8 +3,8 @@
 It answers 1.7 KB in 1.3 ms where `/metrics` costs the engine's API process 59 KB and 5.8 ms
 (vLLM 0.32.0). Being undocumented it has to earn trust, target by target: with several API servers
 it answers 200 with an empty page, elsewhere the slash is a 404 or a redirect. So the route is
-proved against plain pages taken before and after it, once the target has given its first page, and
-left where it differs for as long as the target stays up.
+proved against plain pages taken before and after it, once the target has given its first page,
+proved anew every hour or two, and left where it differs for as long as the target stays up.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from urllib.parse import quote, urlsplit
+from zlib import crc32
 
 from kvcache_exporter.model import Problem, Sample, Scrape, Target
 
@@ -25,6 +26,9 @@ Values = Mapping[Series, float]
 MAX_QUERY_BYTES = 7 * 1024
 """Servers refuse request lines of 8 KB; the path needs some room too."""
 ATTEMPTS = 5
+PROOF_SCRAPES = 360
+"""A proof holds for one to two times as many scrapes, by target, so that a fleet's proofs spread:
+families that vLLM registers late are found by the next one."""
 _COUNTER_SUFFIXES = ("_total", "_count", "_sum", "_bucket")
 _SUFFIXES = (*_COUNTER_SUFFIXES, "_created")
 _FAMILY = re.compile(rb"^# TYPE (\S+)", re.MULTILINE)
@@ -41,6 +45,8 @@ class _Route:
     asked: bool = False
     """At least once; the first page is wanted at once, proofs can wait for the second."""
     lines: int = 0
+    left: int = 0
+    """Scrapes until the next proof."""
     names: frozenset[str] = frozenset()
     doubtful: frozenset[Series] | None = None
     """Series that no comparison so far has confirmed; None before the first one."""
@@ -74,7 +80,8 @@ class FilteredRoute:
         if route.attempts == 0 or not route.asked:
             route.asked = True
             return await self._fetch(target, None)
-        if route.lines:
+        if route.lines and route.left > 0:
+            route.left -= 1
             filtered = await self._fetch(target, route.path)
             if filtered.body is None or self._complete(filtered.body, route):
                 return replace(filtered, filtered=True)
@@ -103,6 +110,8 @@ class FilteredRoute:
             route.attempts = 0
         else:
             route.doubtful, route.lines = None, filtered.body.count(b"\n")
+            route.attempts = ATTEMPTS
+            route.left = PROOF_SCRAPES + crc32(target.name.encode()) % PROOF_SCRAPES
             route.names = frozenset(name for name, _ in pages[1])
         return after
 
