@@ -21,18 +21,13 @@ def draw(path: Path, names: Mapping[str, str], outcomes: Mapping[str, Sequence[O
     """Write an SVG that is the same for the same numbers."""
     from matplotlib import pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
     keys = sorted(outcomes, key=lambda key: key == "ours")
     for i, key in enumerate(keys):
         summary = summarise(outcomes[key])
         color, ours = (OURS, True) if key == "ours" else (COLORS[i % len(COLORS)], False)
         false = max(summary.false_alarms_per_day, 1e-3)
         left.scatter(false, summary.recall, color=color, s=90 if ours else 45, zorder=3)
-        side = "left" if false < 0.1 else "right"
-        left.annotate(
-            names[key], (false, summary.recall), xytext=(6 if side == "left" else -6, 4),
-            textcoords="offset points", ha=side, fontsize=8, weight="bold" if ours else "normal",
-        )  # fmt: skip
         delays = np.sort(np.array(summary.delays))
         share = np.arange(1, len(delays) + 1) / max(1, summary.leaky)
         right.step(
@@ -49,7 +44,7 @@ def draw(path: Path, names: Mapping[str, str], outcomes: Mapping[str, Sequence[O
         xlabel="hours since the second lost block", ylabel="share of leaks found", xlim=(0, 36)
     )
     right.set_ylim(0, 1.05)
-    right.legend(fontsize=7, loc="lower right")
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)

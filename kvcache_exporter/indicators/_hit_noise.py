@@ -90,13 +90,14 @@ def _neighbours(slots: Slots, width: int) -> list[float]:
 
 def _square(slots: Slots, width: int, *parts: Part) -> float | None:
     """Estimate the variance of a window by one contrast, None where too few tokens are known."""
-    contrast = luck = scale = mean = 0.0
+    contrast = luck = scale = total = 0.0
     for weight, begin, end in parts:
-        ratio = slots.ratio(begin, end, MIN_TOKENS)
-        if ratio is None:
+        hits, tokens = slots.sums(begin, end)
+        if tokens < MIN_TOKENS:
             return None
-        mean += ratio / len(parts)
+        ratio, square = hits / tokens, weight * weight
+        total += ratio
         contrast += weight * ratio
-        luck += weight**2 / slots.tokens(begin, end)
-        scale += weight**2 * width / (end - begin)
-    return (contrast**2 - drawn(mean, 1.0) * luck) / scale
+        luck += square / tokens
+        scale += square * width / (end - begin)
+    return (contrast * contrast - drawn(total / len(parts), 1.0) * luck) / scale

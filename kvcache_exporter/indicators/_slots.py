@@ -44,6 +44,11 @@ class Slots:
         """Queried tokens between two slots."""
         return self._queries[end] - self._queries[begin]
 
+    def sums(self, begin: int, end: int) -> tuple[float, float]:
+        """Tokens found and queried between two slots."""
+        hits, queries = self._hits, self._queries
+        return hits[end] - hits[begin], queries[end] - queries[begin]
+
     def ratio(self, begin: int, end: int, least_tokens: float) -> float | None:
         """Hit ratio of a window, None when it lies outside or holds too few tokens."""
         if begin < 0 or end > self.count:
