@@ -36,6 +36,6 @@ def between_cycles(cycle: int) -> None:
 def untie(transport: asyncio.BaseTransport) -> None:
     """Let a transport that was aborted go without the collector.
 
-    asyncio's holds a bound method of itself, a knot of seven objects for each connection.
+    asyncio's holds a bound method of itself: a knot for each connection.
     """
     vars(transport).pop("_read_ready_cb", None)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kvcache_exporter.indicators import _look
 from kvcache_exporter.judge import Judge
 from kvcache_exporter.judge_settings import JudgeSettings
 from kvcache_exporter.model import EngineReading, Observation, State
@@ -162,3 +163,20 @@ def test_an_older_or_repeated_time_stamp_changes_nothing() -> None:
     before = judge.history.recent.total
     judge_all(judge, iter(seen[-5:]))
     assert judge.history.recent.total == before
+
+
+def test_where_idle_moments_prove_a_loss_they_tell_its_rate_and_no_break_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, judge = Engine(), Judge()
+    judge_all(judge, engine.busy(HOUR))
+    last = judge_all(judge, engine.idle(120))[-1]
+    for turn in range(20):
+        if turn == 8:
+            monkeypatch.setattr(_look, "search", lambda *_: pytest.fail("a break was looked for"))
+        engine.lost += 10
+        judge_all(judge, engine.busy(480))
+        last = judge_all(judge, engine.idle(120))[-1]
+    assert last.leak_active
+    assert last.free_slope_per_second == pytest.approx(-10 / 600, rel=0.05)
+    assert last.exhaustion_time is not None

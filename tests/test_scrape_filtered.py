@@ -121,6 +121,24 @@ def test_a_family_that_vllm_registers_late_is_found_by_the_next_proof(
     assert [sample.name for sample in told] == ["vllm:not_in_this_version"]
 
 
+def test_a_later_proof_that_fails_by_chance_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(filtered, "PROOF_SCRAPES", 3)
+    failed = []
+
+    def fail_once(engine: Engine, path: str, names: list[str]) -> bytes | None:
+        is_proof = path == "/metrics/" and engine.paths[-2:] == ["/metrics", "/metrics/"]
+        if is_proof and len(engine.paths) > 5 and not failed:
+            failed.append(path)
+            return hostile.response(b"", status="500 Internal Server Error")
+        return None
+
+    found = scrapes(Engine(change=fail_once), 12)
+    assert failed
+    assert found[-1].filtered
+
+
 def test_the_first_page_does_not_wait_for_a_proof() -> None:
     engine = Engine()
     scrapes(engine, 0)

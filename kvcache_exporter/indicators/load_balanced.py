@@ -31,7 +31,7 @@ def indicate(history: History, settings: JudgeSettings) -> Indication | None:
     if history.reading is None:
         return None
     if history.time - history.fell_time > span_seconds(history):
-        return _STEADY  # behind a load balancer all of them fall
+        return _STEADY  # of two servers in turn, one has counted less
     series = {name: known(history, name) for name in COUNTERS}
     if not any(series.values()):
         return None

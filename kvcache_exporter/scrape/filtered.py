@@ -93,9 +93,10 @@ class FilteredRoute:
         if before.body is None:
             return before
         route.path = filtered_path(target.url, self._wanted, before.body)
+        left = route.attempts - 1 if route.lines else 0  # once proved, it may have failed by chance
         filtered = await self._fetch(target, route.path)
         if filtered.body is None or len(filtered.body) >= len(before.body):
-            route.attempts = 0
+            route.attempts = left
             return before
         after = await self._fetch(target, None)
         if after.body is None:
@@ -107,7 +108,7 @@ class FilteredRoute:
         if doubtful:
             route.doubtful, route.attempts = doubtful, route.attempts - 1
         elif doubtful is None:
-            route.attempts = 0
+            route.attempts = left
         else:
             route.doubtful, route.lines = None, filtered.body.count(b"\n")
             route.attempts = ATTEMPTS
